@@ -126,7 +126,7 @@ class HandledSignal(_Fact, frozen=True):
     code_name: Optional[str] = None
     """Such as SI_USER; None if the handler was not given its siginfo (SA_SIGINFO)."""
     sender_pid: Optional[int] = None
-    """Process that sent it, if a process did and the handler was given its siginfo."""
+    """Process that sent it: by the siginfo that the handler was given, or this one, where it was still doing so."""
 
 
 class Signal(_Fact, frozen=True):

@@ -65,6 +65,7 @@ from crashkit.naming.signals import SENT
 if TYPE_CHECKING:
     from crashkit.debugger.direct import DirectReader
     from crashkit.diagnose import Catalog
+    from crashkit.evidence.core.last_words import Words
     from crashkit.evidence.job.survey import Stacks, Survey
     from crashkit.evidence.text.log import LogEvidence
     from crashkit.evidence.text.several import Known
@@ -803,15 +804,19 @@ def _with_source(reader: DirectReader, finder: Finder) -> Crash:
 
 def _read_meanwhile(core: Core, scene: Scene, direct: Optional[_Direct], finder: Finder) -> _Meanwhile:
     """All that needs no stacks: it costs no time before a debugger has them."""
+    from crashkit.evidence.core.last_words import last_words
     from crashkit.evidence.package_versions import package_versions
 
     none: tuple[LogLine, ...] = ()
+    silence: list[Words] = []
     problems: list[SoftError] = []
     answer = _answered(direct.reader) if direct is not None else None
     told = _told_by_interpreter(scene.crash, direct.reader, finder, problems) if direct is not None else _Told()
-    words = attempt("stacks", "the reader of last words", lambda: _last_words(core, scene), none, problems)
-    if direct is not None and any(line.kind in ("terminate", "terminate-c10") for line in words):
-        words += attempt("stacks", "the reader of what a C++ exception carried", lambda: _carried(direct.reader), none, problems)
+    said = attempt("stacks", "the reader of last words", lambda: last_words(core, scene), silence, problems)
+    words = tuple(map(_line_of_words, said))
+    thrown = next((one.thrown for one in said if one.thrown is not None), None)
+    if direct is not None and thrown is not None:
+        words += attempt("stacks", "the reader of what a C++ exception carried", lambda: _carried(direct.reader, thrown), none, problems)
     silent: tuple[str, ...] = ()
     unwritten = attempt("stacks", "the reader of buffers", lambda: _unwritten(core, scene, direct), silent, problems)
     if answer is not None and _is_of_this_machine(scene):
@@ -940,20 +945,14 @@ def _abort_message(answers: Sequence[Answer]) -> tuple[LogLine, ...]:
     return (LogLine(text=text, kind=kind, path="core", from_core=True, fields=fields),)
 
 
-def _last_words(core: Core, scene: Scene) -> tuple[LogLine, ...]:
-    """What the process said as it died."""
-    from crashkit.evidence.core.last_words import last_words
-
-    found = []
-    for words in last_words(core, scene):
-        kind, fields = (words.kind, dict(words.fields)) if words.kind else _classified(words.text)
-        found.append(LogLine(text=words.text, kind=kind, path="core", from_core=True, fields=fields))
-    return tuple(found)
+def _line_of_words(words: Words) -> LogLine:
+    kind, fields = (words.kind, dict(words.fields)) if words.kind else _classified(words.text)
+    return LogLine(text=words.text, kind=kind, path="core", from_core=True, fields=fields)
 
 
-def _carried(reader: DirectReader) -> tuple[LogLine, ...]:
-    """What it could have said of the Python exception that a C++ one carried."""
-    carried = reader.carried()
+def _carried(reader: DirectReader, thrown: int) -> tuple[LogLine, ...]:
+    """What it could have said of the Python exception that the C++ one at this address carried."""
+    carried = reader.carried(thrown)
     if carried is None:
         return ()
     where = f", raised in {carried.function} ({carried.file}:{carried.line})" if carried.function and carried.file else ""

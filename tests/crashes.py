@@ -331,7 +331,7 @@ def compile_c(source: Path, program: Path, python: Interpreter | None = None) ->
         options += [f"-I{headers}"]
         libraries = [f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", f"-l{headers.name}"]
     else:
-        libraries = []
+        libraries = ["-lm"]
     command = [compiler, *options, source, "-o", program, *libraries]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
     assert done.returncode == 0, f"{source.name} could not be built:\n{done.stderr}"

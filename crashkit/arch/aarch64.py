@@ -90,7 +90,7 @@ class AArch64(Architecture):
         """The link register (`x30`); `stack` is not used."""
         return registers.get("x30")
 
-    def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
+    def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int, to_thread: Optional[bool] = None) -> bool:
         """By the number of tgkill (131) or kill (129) in `x8` and the signal in `x2` or `x1`; `x0` holds the result by then."""
         return number == {131: registers.get("x2"), 129: registers.get("x1")}.get(registers.get("x8", 0))
 

@@ -35,7 +35,7 @@ class Meaning(msgspec.Struct, frozen=True):
 
     kind: str
     """page: an access that the page tables do not allow; protection: one refused for another reason, address not reported;
-    divide, illegal, breakpoint."""
+    divide, floating-point, illegal, breakpoint."""
     signals: tuple[int, ...]
     """Signals that Linux sends for it."""
     access: Optional[str] = None
@@ -140,6 +140,8 @@ class Architecture:
     """Addresses that the processor rejects without reporting them."""
     trap_instructions: ClassVar[tuple[str, ...]] = ()
     """Instructions that compilers use to stop a program."""
+    breakpoint: ClassVar[bytes] = b""
+    """The instruction that the program counter is behind as its trap is reported."""
     divisions: ClassVar[tuple[str, ...]] = ()
     """Instructions that trap if they cannot divide."""
     signal_window: ClassVar[int] = 1 << 20
@@ -195,8 +197,15 @@ class Architecture:
         """What the call that ends at `address` called; 0 if only its registers would tell; None if there is no call."""
         return None
 
-    def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
-        """Whether the registers are those after a successful tgkill(pid, ..., number) or kill(pid, number)."""
+    def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int, to_thread: Optional[bool] = None) -> bool:
+        """Whether the registers are those after a successful tgkill(pid, ..., number) or kill(pid, number).
+
+        `to_thread`: that it can only have been the former, or the latter.
+        """
+        return False
+
+    def sends_nothing(self, registers: Mapping[str, int]) -> bool:
+        """Whether the registers of a thread as it died show that it was in no call that sends a signal; False where they do not tell."""
         return False
 
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:

@@ -46,6 +46,7 @@ _PROTECTION, _WRITE, _FETCH = 1, 2, 16
 _MASK = re.compile(r"k[1-7]")
 """Intel SDM volume 1, "Opmask Register and Predication"; k0 masks nothing."""
 _DIVIDE, _BREAKPOINT, _INVALID_OPCODE, _STACK_SEGMENT, _GENERAL_PROTECTION, _PAGE_FAULT = 0, 3, 6, 12, 13, 14
+_X87, _SIMD = 16, 19
 
 # e8 rel32; ff /2 with a register, or with a displacement of 0, 1 or 4 bytes.
 _CALLS = (
@@ -55,6 +56,8 @@ _CALLS = (
 
 
 # arch/x86/entry/syscalls/syscall_64.tbl
+_SENDING = (62, 129, 200, 234, 297, 14)
+"""kill, rt_sigqueueinfo, tkill, tgkill, rt_tgsigqueueinfo; and rt_sigprocmask, with which raise() of musl and of older glibc ends."""
 _SYSTEM_CALLS = {
     0: "read",
     1: "write",
@@ -119,6 +122,7 @@ class X86_64(Architecture):
     longest_instruction = 15
     non_canonical = range(1 << 47, 2**64 - (1 << 47))
     trap_instructions = ("ud0", "ud1", "ud2", "ud2b", "int3", "hlt")
+    breakpoint = b"\xcc"
     divisions = ("div", "idiv")
     gdb = "i386:x86-64"
     scan = StackScan(_CALLS, ("rip", "rsp", "rbp"))
@@ -186,9 +190,14 @@ class X86_64(Architecture):
         """Of `call rel32` and `call [rip+disp32]`, through entries of the procedure linkage table; 0 for other calls."""
         return called_before(address, code, word, _CALLS)
 
-    def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
+    def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int, to_thread: Optional[bool] = None) -> bool:
         """By the arguments of tgkill in `rdi` and `rdx`, or of kill in `rdi` and `rsi`, and the result 0 in `rax`."""
-        return (registers.get("rax"), registers.get("rdi")) == (0, pid) and number in (registers.get("rdx"), registers.get("rsi"))
+        holders = {True: ("rdx",), False: ("rsi",), None: ("rdx", "rsi")}[to_thread]
+        return (registers.get("rax"), registers.get("rdi")) == (0, pid) and number in [registers.get(name) for name in holders]
+
+    def sends_nothing(self, registers: Mapping[str, int]) -> bool:
+        """By the number of the system call that the kernel keeps in `orig_rax`: -1 outside of one."""
+        return registers.get("orig_rax", _SENDING[0]) not in _SENDING
 
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:
         """Find frames by the selector words that all of them contain, and the return address below."""
@@ -222,6 +231,8 @@ _MEANINGS = {
     _GENERAL_PROTECTION: Meaning("protection", (SIGSEGV,)),
     _STACK_SEGMENT: Meaning("protection", (SIGBUS,)),
     _DIVIDE: Meaning("divide", (SIGFPE,)),
+    _X87: Meaning("floating-point", (SIGFPE,)),
+    _SIMD: Meaning("floating-point", (SIGFPE,)),
     _INVALID_OPCODE: Meaning("illegal", (SIGILL,)),
     _BREAKPOINT: Meaning("breakpoint", (SIGTRAP,)),
 }

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from crashkit.debugger.contract import Answer, PythonStack
 from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
-from crashkit.evidence.core.cxx_exception import handled
-from crashkit.evidence.core.describe import Scene, text_at
+from crashkit.evidence.core.describe import Scene
 from crashkit.evidence.core.modules import torch_storage
 from crashkit.evidence.core.walk import names, walk
 from crashkit.interpreter.accessed import Accessed
@@ -146,15 +145,9 @@ class DirectReader:
         """What Python code had printed, and was still in the buffers of sys.stdout and sys.stderr."""
         return self._state.unwritten() if self._state is not None else []
 
-    def carried(self) -> Optional[Carried]:
-        """The Python exception that the C++ exception carried which the crashed thread was handling; None if there was none."""
-        architecture, faults = self._core.architecture, self._scene.faults
-        pointer = faults[-1].registers.get(architecture.thread_pointer or "", 0) if faults else 0
-        if self._state is None or not pointer:
-            return None
-        thrown = handled(self._core, pointer, lambda address: text_at(self._core, self._scene.files, address))
-        # One of the C++ library's refers to nothing of Python; what lies behind it may.
-        carried = self._state.carried(thrown.address) if thrown is not None and not thrown.is_standard else None
+    def carried(self, thrown: int) -> Optional[Carried]:
+        """The Python exception that the C++ exception at this address carried; None if there was none."""
+        carried = self._state.carried(thrown) if self._state is not None else None
         if carried is None:
             return None
         frame = next((self._frame(one, False) for one in carried.frames), None)

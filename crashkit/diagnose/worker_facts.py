@@ -7,7 +7,8 @@ from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.model import Evidence, NativeFrame
 from crashkit.naming.own_code import python_frames
 
-_LOOP = "torch/utils/data/_utils/worker.py"
+_LOOP, _FILE = "_worker_loop", "/torch/utils/data/_utils/worker.py"
+"""What a worker runs for as long as it lives; other functions of the file, as get_worker_info(), are for any process."""
 _HANDLER = "handler_SIG"
 """How torch calls its handlers of signals in workers: torch/csrc/DataLoader.cpp."""
 
@@ -17,7 +18,7 @@ def core_of_dataloader_worker(case: Case) -> Outcome:
     stack = case.crashed
     if stack is None or case.crash.source is None or case.crash.source.kind != "core":
         return unknown("the stack of the crashed process")
-    loop = next((frame for frame in python_frames(stack.thread) if (frame.file or "").endswith(_LOOP)), None)
+    loop = next((frame for frame in python_frames(stack.thread) if frame.function == _LOOP and f"/{frame.file}".endswith(_FILE)), None)
     handler = next((frame for frame in stack.thread.frames if isinstance(frame, NativeFrame) and _is_handler(frame)), None)
     found = loop or handler
     if found is None:

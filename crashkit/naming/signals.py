@@ -37,6 +37,7 @@ _SIGNALS = (
 
 # The kernel's real-time signals begin at 32; glibc keeps two for its threads and calls the next one SIGRTMIN: signal(7).
 _FIRST_REALTIME, _RTMIN, LAST_SIGNAL = 32, 34, 64
+ALL_SIGNALS = range(1, LAST_SIGNAL + 1)
 
 _ANY_CODE = {
     0: "SI_USER",
@@ -81,6 +82,12 @@ def sender_name(pid: int) -> str:
     return f"process {pid}" if pid else "a process outside this PID namespace"
 
 
+def signals_gained(blocked: int | None, before: int | None) -> frozenset[int]:
+    """The signals in one mask that were not in the other, bit n-1 for signal n; none where one of them is not known."""
+    gained = blocked & ~before if blocked is not None and before is not None else 0
+    return frozenset(number for number in ALL_SIGNALS if gained >> number - 1 & 1)
+
+
 def signal_number(name: str | None) -> int | None:
     """The number of a signal by its name in `signal_name`, or by gdb's name (`SIG40` for a real-time signal); None for any other name."""
     return _NUMBERS.get(name or "")
@@ -96,7 +103,7 @@ def code_name(number: int, code: int) -> str | None:
 
 _NUMBERS = {
     **{f"SIG{number}": number for number in range(_FIRST_REALTIME, LAST_SIGNAL + 1)},
-    **{signal_name(number): number for number in range(1, LAST_SIGNAL + 1)},
+    **{signal_name(number): number for number in ALL_SIGNALS},
 }
 DUMPS_CORE = frozenset(_NUMBERS[name] for name in "SIGSEGV SIGBUS SIGABRT SIGFPE SIGILL SIGTRAP SIGSYS SIGQUIT SIGXCPU SIGXFSZ".split())
 """Signals whose default action dumps a core, signal(7)."""

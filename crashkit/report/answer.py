@@ -10,7 +10,7 @@ from crashkit.model import Crash, PythonFrame, Signal, Thread
 from crashkit.naming.collector import in_collector
 from crashkit.naming.finalizer import ending, finalizer
 from crashkit.naming.interrupted import handler_at, handler_said
-from crashkit.naming.machinery import python_call
+from crashkit.naming.machinery import python_call, sends_signal
 from crashkit.naming.own_code import own_line, python_frames
 from crashkit.naming.values import Value, bad_pointer, telling, zeros
 from crashkit.report import wording
@@ -131,10 +131,17 @@ def line(found: Answer, signal: Signal | None) -> str:
         called = signal is not None and signal.access == "execute"
         use = "called as a function" if called else "used as a pointer" + (f" by {_short(found.native)}" if found.native else "")
         return f"{text}: {', '.join([*shown, use])}"
-    # A signal of another process found the thread where it was: nothing failed there.
-    verb = "was" if signal is not None and (signal.reason in ("sent-from-outside", "timer") or signal.name == "SIGSTOP") else "failed"
+    verb = "was" if _found_there(found.chosen.thread, signal) else "failed"
     end = f"called {found.called}" if found.called else f"{verb} {_short(found.where)}" if found.where else ""
     return ": ".join([text, "; ".join(filter(None, [*shown, end]))]).removesuffix(": ")
+
+
+def _found_there(thread: Thread, signal: Signal | None) -> bool:
+    """Whether a signal of another process or thread found this one where it was: nothing failed there."""
+    if signal is None:
+        return False
+    sent_itself = any(sends_signal(frame.function or "") for frame in thread.natives()) or not any(thread.natives())
+    return signal.reason in ("sent-from-outside", "timer") or signal.name == "SIGSTOP" or (signal.reason == "raised" and not sent_itself)
 
 
 def beside(found: Answer, signal: Signal | None) -> str:

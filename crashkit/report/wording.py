@@ -82,6 +82,7 @@ REASONS = {
     "bus-truncated-file": "a mapped file is shorter than its mapping",
     "abort": "the process aborted itself",
     "integer-divide": "an integer division by zero or overflow",
+    "floating-point": "a floating-point exception that the program had enabled",
     "quotient-overflow": "the quotient of an integer division does not fit",
     "misaligned": "memory that is not aligned as the instruction needs it was {access}",
     "seccomp": "by a seccomp filter",

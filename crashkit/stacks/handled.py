@@ -1,7 +1,8 @@
 """Finds out which signal each handler on a stack was called for, and who had sent it. Pure.
 
 The kernel tells the handler alone, in a register that is soon used for something else. What stays is the mask: the signal is blocked
-while its handler runs, and was not when it came (`signal_delivered` in kernel/signal.c). Debug info may still know the handler's argument.
+while its handler runs, and was not when it came (`signal_delivered` in kernel/signal.c). Debug info may still know the handler's argument,
+and code that was interrupted as it sent a signal to its own process has that in its registers.
 """
 
 from __future__ import annotations
@@ -9,33 +10,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from crashkit.arch import named
 from crashkit.arch.contract import SignalFrame, SignalInfo
-from crashkit.model import Frame, HandledSignal, NativeFrame
+from crashkit.model import Frame, HandledSignal, NativeFrame, Process
 from crashkit.naming.failing import said
-from crashkit.naming.machinery import is_machinery, is_signal_frame
-from crashkit.naming.signals import LAST_SIGNAL, SENT_BY_PROCESS, code_name, signal_name
+from crashkit.naming.functions import plain
+from crashkit.naming.machinery import is_machinery, is_signal_frame, sends_signal
+from crashkit.naming.signals import ALL_SIGNALS, LAST_SIGNAL, SENT_BY_PROCESS, code_name, signal_name, signals_gained
 
 
 def handled_signals(
-    frames: Sequence[Frame], found: Sequence[SignalFrame], blocked: int, counter: str, ended: int
+    frames: Sequence[Frame], found: Sequence[SignalFrame], blocked: int, process: Process, ended: int
 ) -> dict[int, HandledSignal]:
     """The signal of each handler, where it is known, by the index of its signal frame.
 
-    `found`: what looks like signal frames in memory; `blocked`: what the thread had blocked as it died; `counter`: the register with the
-    program counter; `ended`: the number of the signal that ended the process.
+    `found`: what looks like signal frames in memory; `blocked`: what the thread had blocked as it died; `ended`: the number of the signal
+    that ended the process.
     """
+    architecture = named(process.architecture)
     handled: dict[int, HandledSignal] = {}
     left = list(found)
     for index, pc in _interrupted(frames):
-        at = next((number for number, frame in enumerate(left) if frame.registers.get(counter) == pc), None)
+        at = next((number for number, frame in enumerate(left) if frame.registers.get(architecture.program_counter) == pc), None)
         if at is None:
             break  # Without its mask, what the next one was called for is not known either.
         frame, left = left[at], left[at + 1 :]
         if frame.blocked is None:
             break
-        signal = _handled(frame.info, blocked & ~frame.blocked, _handler(frames, index), ended)
+        to_thread = _sends_to_thread(frames, index)
+        raised = [number for number in ALL_SIGNALS if architecture.is_own_raise(frame.registers, process.pid, number, to_thread)]
+        gained = signals_gained(blocked, frame.blocked)
+        gained = gained & {*raised} or gained or frozenset(raised if len(raised) == 1 else ())
+        signal = _handled(frame.info, gained, _handler(frames, index), ended)
         if signal is not None:
-            handled[index] = signal
+            own = signal.sender_pid is None and signal.code_name is None and signal.number in raised
+            handled[index] = replace(signal, sender_pid=process.pid) if own else signal
         blocked = frame.blocked
     return handled
 
@@ -49,6 +60,13 @@ def _interrupted(frames: Sequence[Frame]) -> list[tuple[int, int]]:
             if pc is not None:
                 found.append((index, pc))
     return found
+
+
+def _sends_to_thread(frames: Sequence[Frame], at: int) -> bool | None:
+    """Whether what this handler interrupted sends a signal to a thread, rather than to a process; None if it may do neither."""
+    below = next((one for one in frames[at + 1 :] if isinstance(one, NativeFrame)), None)
+    name = plain(below.function or "").strip("_") if below is not None else ""
+    return name not in ("kill", "sigqueue") if sends_signal(name) else None
 
 
 def interrupted_at(frames: Sequence[Frame], at: int) -> int | None:
@@ -75,23 +93,22 @@ class _Handler(NamedTuple):
     name: str | None
     number: int | None
     """What it was called with, where debug info knows."""
-    detailed: bool
-    """Whether debug info shows that it takes a siginfo."""
+    detailed: bool | None
+    """Whether it takes a siginfo, as debug info shows; None without."""
 
 
 def _handler(frames: Sequence[Frame], at: int) -> _Handler:
     index = _handler_index(frames, at)
     frame = frames[index] if index is not None else None
     if not isinstance(frame, NativeFrame) or is_machinery(frame.function or ""):
-        return _Handler(handler_name(frames, at), None, False)
+        return _Handler(handler_name(frames, at), None, None)
     first = next(iter(frame.args.values()), "")
     number = int(first) if first.isdecimal() and 1 <= int(first) <= LAST_SIGNAL else None
-    return _Handler(handler_name(frames, at), number, len(frame.args) == 3)
+    return _Handler(handler_name(frames, at), number, len(frame.args) == 3 if frame.args else None)
 
 
-def _handled(info: SignalInfo | None, gained: int, handler: _Handler, ended: int) -> HandledSignal | None:
-    """`gained`: the signals that were blocked since it came, by the kernel or by the handler."""
-    blocked = {number for number in range(1, LAST_SIGNAL + 1) if gained >> number - 1 & 1}
+def _handled(info: SignalInfo | None, blocked: frozenset[int], handler: _Handler, ended: int) -> HandledSignal | None:
+    """`blocked`: the signals that were blocked since it came, by the kernel or by the handler."""
     if info is not None and _is_written(info, blocked, handler, ended):
         sender = info.pid if info.code in SENT_BY_PROCESS else None
         return _signal(info.number, handler, code_name(info.number, info.code), sender)
@@ -100,9 +117,9 @@ def _handled(info: SignalInfo | None, gained: int, handler: _Handler, ended: int
     return _signal(next(iter(blocked)), handler) if len(blocked) == 1 else None
 
 
-def _is_written(info: SignalInfo, blocked: set[int], handler: _Handler, ended: int) -> bool:
+def _is_written(info: SignalInfo, blocked: frozenset[int], handler: _Handler, ended: int) -> bool:
     """Whether the siginfo is this handler's: one that an earlier one left would have to name the very signal that something else names."""
-    if handler.number not in (None, info.number):
+    if handler.number not in (None, info.number) or handler.detailed is False:
         return False
     if blocked or not handler.detailed:
         return info.number in (blocked or {handler.number or ended})

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from crashkit.arch.contract import SignalFrame, Trap
 from crashkit.evidence.core.describe import Fault, Scene
 from crashkit.model import Address, Crash, ElidedFrames, Frame, HandledSignal, NativeFrame, Signal, Thread
 from crashkit.naming.functions import plain
@@ -22,13 +23,13 @@ from crashkit.stacks.handled import handled_signals, handler_name, interrupted_a
 def settle(scene: Scene, crash: Crash) -> Crash:
     """The crash with the fault that its stack confirms: the outermost one below a signal frame, or none; and with the signal in whose
     handler that came."""
-    thread, signal = crash.thread, crash.signal
-    if thread is None or not scene.faults or signal is None:
+    thread, signal, process = crash.thread, crash.signal, crash.process
+    if thread is None or not scene.faults or signal is None or process is None:
         return crash
     named = _with_signal_frames(thread, {frame.restorer for frame in scene.handlers if frame.restorer})
     crash, thread = replace(crash, threads=tuple(named if one is thread else one for one in crash.threads)), named
     interrupted = _interrupted(thread.frames)
-    handled = handled_signals(thread.frames, scene.handlers, scene.blocked, scene.counter, signal.number)
+    handled = handled_signals(thread.frames, scene.handlers, scene.blocked, process, signal.number)
     sent, hidden = scene.faults[0], scene.faults[1:]
     for fault in reversed(hidden):
         if fault.pc in interrupted:
@@ -49,14 +50,19 @@ def settle(scene: Scene, crash: Crash) -> Crash:
     whole = not any(isinstance(frame, ElidedFrames) for frame in thread.frames)
     if hidden and whole and any(is_outermost(frame.function) for frame in thread.natives()):
         return _with(crash, thread, _survived(sent, hidden[-1]), None, {})
-    if interrupted and _aborted(thread.frames[: min(interrupted.values())]):
+    aborted = next((at for at in reversed(interrupted.values()) if _aborted(thread.frames[:at])), None)
+    if aborted is not None and signal.number == SIGABRT:
         signal = replace(signal, reason="abort", detail="a signal handler ended the process with abort()")
-        return replace(crash, signal=replace(signal, handler=handler_name(thread.frames, min(interrupted.values()))))
+        signal = replace(signal, handler=handler_name(thread.frames, aborted))
+        # Where the processor never reported anything, what the handler had interrupted did not fail.
+        frame = _frame_of(scene, interrupted_at(thread.frames, aborted))
+        failed = frame is None or frame.trap != Trap(0, 0, 0)
+        return replace(_in_handlers(crash, thread, aborted if failed else None), signal=signal)
     if innermost is not None and signal.reason == "abort" and _only_sent(_called(thread.frames, innermost)):
         signal = replace(signal, reason="raised", detail=f"the process sent {signal.name} to itself")
         crash = replace(crash, signal=signal)
     if within is not None:
-        return replace(crash, signal=_with_sender(signal, within, crash.process.pid if crash.process else None))
+        return replace(crash, signal=_with_sender(signal, within, process.pid))
     return crash
 
 
@@ -65,9 +71,9 @@ def _is_sent(handled: HandledSignal, signal: Signal) -> bool:
     return handled.number != signal.number and (handled.number not in FAULTS or handled.sender_pid is not None)
 
 
-def _in_handlers(crash: Crash, thread: Thread) -> Crash:
-    """The crash with the frames of its handlers told to be where it failed."""
-    nested = _nested(thread, len(thread.frames))
+def _in_handlers(crash: Crash, thread: Thread, end: int | None = None) -> Crash:
+    """The crash with the frames of its handlers, those before `end` if that is given, told to be where it failed."""
+    nested = _nested(thread, len(thread.frames) if end is None else end)
     return replace(crash, threads=tuple(nested if one is thread else one for one in crash.threads))
 
 
@@ -83,8 +89,7 @@ def _ended_by(crash: Crash, signal: Signal, handled: HandledSignal) -> Crash:
 
 def _aborting(scene: Scene, thread: Thread, at: int, handled: HandledSignal, signal: Signal) -> Fault | None:
     """The abort() whose handler failed or sent another signal: that, not the handler, is why the process ended. None if it is none."""
-    pc = interrupted_at(thread.frames, at)
-    frame = next((frame for frame in scene.handlers if pc is not None and frame.registers.get(scene.counter) == pc), None)
+    frame = _frame_of(scene, interrupted_at(thread.frames, at))
     if handled.number != SIGABRT or signal.number == SIGABRT or frame is None or not _aborted(_called(thread.frames, at)):
         return None
     told = Signal(
@@ -98,6 +103,10 @@ def _aborting(scene: Scene, thread: Thread, at: int, handled: HandledSignal, sig
         ended_with=signal.name,
     )
     return Fault(frame.registers.get(scene.counter), told, frame.registers, ())
+
+
+def _frame_of(scene: Scene, pc: int | None) -> SignalFrame | None:
+    return next((frame for frame in scene.handlers if pc is not None and frame.registers.get(scene.counter) == pc), None)
 
 
 def _called(frames: tuple[Frame, ...], at: int) -> tuple[Frame, ...]:

@@ -64,3 +64,22 @@ def test_the_core_of_a_dataloader_s_worker_is_about_what_failed(tmp_path: Path) 
     found = analyze(python_crash(script, python=an_interpreter()).core).findings
     assert [finding.id for finding in found] == ["null-deref", "dataloader-worker-crashed"]
     assert found[1].summary.startswith("This process was a worker of a DataLoader")
+
+
+@pytest.mark.slow
+@needs_gdb
+@pytest.mark.parametrize(
+    ("path", "function"),
+    [
+        ("torch/utils/data/_utils/worker.py", "get_worker_info"),  # any process may ask whether it is a worker
+        ("nottorch/utils/data/_utils/worker.py", "_worker_loop"),
+        ("service/worker.py", "_worker_loop"),
+    ],
+)
+def test_another_worker_file_is_none_of_torch_s_loop(path: str, function: str, tmp_path: Path) -> None:
+    script = tmp_path / path
+    script.parent.mkdir(parents=True)
+    # The tests share the crashes of scripts with the same name and text.
+    script.write_text(f"# {path}\n{LOOP.replace('_worker_loop', function)}")
+    found = analyze(python_crash(script, python=an_interpreter()).core).findings
+    assert [finding.id for finding in found] == ["null-deref"]

@@ -162,6 +162,13 @@ def test_overwritten_pointer_is_read_as_text_and_as_poison():
     assert "memory freed by" in fault(*KERNEL, 0, STORE, rdi=0xDDDDDDDDDDDDDDDD).detail
 
 
+def test_the_text_is_that_of_the_pointer_not_of_the_address():
+    word = int.from_bytes(b"ar too m", "little")
+    assert "the bytes of rdi read 'ar too m'" in fault(*KERNEL, 0, LOAD_FIELD, rdi=word).detail
+    assert "the bytes of rdi read 'ar too m'" in fault(*KERNEL, 0, LOAD_INDEXED, rdi=word, rsi=30).detail, "not text with that added"
+    assert "the bytes of rsi read 'ar too m'" in fault(*KERNEL, 0, LOAD_SUM, rdi=0x600000, rsi=word).detail
+
+
 def test_return_address_overwritten():
     signal = fault(*KERNEL, 0, "c3", stack=struct.pack("<Q", 0x4242424242424242))
     assert (signal.reason, signal.access, signal.address) == ("non-canonical", "execute", 0x4242424242424242)

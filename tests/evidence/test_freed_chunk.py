@@ -20,6 +20,9 @@ pytestmark = needs_x86_64()
     ("kind", "message", "found", "told"),
     [
         ("twice", "(!prev)", ("heap-corruption-double-free", "certain"), "is in the allocator's list of free blocks already"),
+        ("merged", "(!prev)", ("heap-corruption-double-free", "certain"), "is in a free block of the allocator's already"),
+        ("reused", "(!prev)", ("heap-corruption-double-free", "certain"), "is in a free block of the allocator's already"),
+        ("off_by_one", "(!prev)", ("heap-corruption-overflow", "likely"), "says that it is free, but no list has it"),
         ("past_end", "(!prev)", ("heap-corruption-overflow", "likely"), "no header stands at 0x"),
         ("text", "(out)", ("heap-corruption-overflow", "likely"), "has a size that no block has, 0x4141414141414140"),
     ],

@@ -31,6 +31,12 @@ FAULTS = {
     "memory_divide": ("SIGFPE", "FPE_INTDIV", "integer-divide", None, "divide_by_local"),
     "memory_quotient": ("SIGFPE", "FPE_INTDIV", "quotient-overflow", None, "divide_by_local"),
     "overflow": ("SIGSEGV", None, "stack-overflow", "write", "overflow"),
+    "past_file": ("SIGBUS", "BUS_ADRERR", "bus-truncated-file", "read", "read_from"),
+    "float": ("SIGFPE", "FPE_FLTUNK", "floating-point", None, "ratio"),
+    "breakpoint": ("SIGTRAP", "SI_KERNEL", "trap", None, "stop"),
+    "privileged": ("SIGSEGV", "SI_KERNEL", "privileged-instruction", None, "halt"),
+    "misaligned": ("SIGSEGV", "SI_KERNEL", "misaligned", "write", "store_aligned"),
+    "data": ("SIGSEGV", "SEGV_ACCERR", "no-exec", "execute", None),
 }
 ENDS = ("abort", "kill", "raise", "masked", "return", "nested", "crashes")
 SIGABRT, HANDLERS = 6, {"abort", "nested"}
@@ -103,10 +109,11 @@ def test_an_assertion_in_the_handler_is_not_the_cause(fault: str, cause: str) ->
     assert crash.signal is not None and (crash.signal.handler, crash.signal.ended_with) == ("on_signal", "SIGABRT")
 
 
+@pytest.mark.parametrize("end", ["kill", "to_main"])
 @pytest.mark.parametrize("fault", ["null", "divide"])
-def test_kill_in_a_thread_is_told_of_that_thread(fault: str) -> None:
-    """The kernel gives the main thread what kill() sends to the process."""
-    folder = c_crash("handlers.c", fault, "kill", "thread")
+def test_kill_in_a_thread_is_told_of_that_thread(fault: str, end: str) -> None:
+    """The kernel gives the main thread what kill() sends to the process; a handler may choose that thread itself, by pthread_kill()."""
+    folder = c_crash("handlers.c", fault, end, "thread")
     crash = ended(folder)
     name, _, reason, _, function = FAULTS[fault]
     assert crash.signal is not None and crash.thread is not None and crash.process is not None
@@ -129,6 +136,29 @@ def test_which_thread_sent_the_signal_is_said_not_to_be_known() -> None:
     assert crash.signal is not None and crash.signal.reason == "raised"
     assert crash.signal.detail == "a thread of the process sent the signal to the whole process: which one is not known"
     assert "self-signal" not in {finding.id for finding in crash.findings}
+
+
+def sent_to_the_main_thread(how: str) -> Crash:
+    python = an_interpreter()
+    library = made_once(f"kill_and_stay-{python.name}", lambda folder: build_library("kill_and_stay.c", folder, python))
+    arguments = ("sent_to_the_main_thread", str(library), str(SIGABRT), how)
+    return ended(python_crash("scenarios.py", *arguments, python=python, faulthandler=False))
+
+
+def test_the_thread_that_sent_the_signal_to_another_one_is_told() -> None:
+    crash = sent_to_the_main_thread("tgkill_and_stay")
+    assert crash.signal is not None and crash.thread is not None
+    assert (crash.signal.reason, crash.signal.detail) == ("raised", "this thread sent the signal to another one of the process")
+    assert "sends_to_main" in {frame.function for frame in crash.thread.pythons()}
+
+
+def test_a_signal_of_another_thread_found_this_one_where_it_was() -> None:
+    """The one that sent it does something else by the time of the core."""
+    crash = sent_to_the_main_thread("tgkill_and_go_on")
+    assert crash.signal is not None and (crash.signal.name, crash.signal.reason) == ("SIGABRT", "raised"), crash.signal
+    screen = "\n".join(text.summary(crash, None, color=False, width=200))
+    assert "was in" in screen and "failed" not in screen, screen
+    assert "self-abort" not in {finding.id for finding in crash.findings}
 
 
 @pytest.mark.parametrize("faulthandler", [False, True])
@@ -177,8 +207,8 @@ def test_a_handler_of_a_signal_that_was_sent(end: str, signal: str, reason: str,
     assert (crash.signal.name, crash.signal.reason) == (signal, reason), crash.signal
     handler, told = crash.signal.handler, crash.signal.handled
     assert handler == told.handler == ("on_info" if "siginfo" in flags else "on_signal")
-    # Only with SA_SIGINFO does the kernel write there who had sent it.
-    assert (told.name, told.code_name, told.sender_pid) == ("SIGTERM", *(("SI_USER", folder.pid) if "siginfo" in flags else (None, None)))
+    # Only with SA_SIGINFO does the kernel write there who had sent it; but this process was still doing so.
+    assert (told.name, told.code_name, told.sender_pid) == ("SIGTERM", "SI_USER" if "siginfo" in flags else None, folder.pid)
     native = wording.native_at(crash.thread, crash.signal)
     assert native is not None and native.function == "finish"
     assert [(finding.id, finding.confidence) for finding in crash.findings] == [("handler-ended-process", "certain")]
@@ -187,14 +217,81 @@ def test_a_handler_of_a_signal_that_was_sent(end: str, signal: str, reason: str,
     assert "It had interrupted main, which was sending a signal." in crash.findings[0].summary
     assert crash.findings[0].fix[0] == "Find out what main sent SIGTERM for: the handler only followed it."
     assert f"in the handler of SIGTERM\n  the process {'aborted itself' if reason == 'abort' else 'sent SIGSEGV to itself'} in" in screen
-    assert ("SIGTERM, which the process itself had sent" in screen) is ("siginfo" in flags)
+    assert "SIGTERM, which the process itself had sent" in screen
 
 
-def test_a_fault_that_is_not_explained_is_one_all_the_same() -> None:
-    """Its page is mapped; what reads it has failed, though the handler that gave up was not the last one to run."""
-    crash = ended(c_crash("handlers.c", "past_file", "abort", "passed_on"))
-    assert crash.signal is not None and crash.signal.name == "SIGABRT" and crash.signal.handled is None
-    assert "handler-ended-process" not in {finding.id for finding in crash.findings}
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", ["passed_on", "nodefer passed_on", "sends_segv", "nodefer sends_segv"])
+@pytest.mark.parametrize("fault", [*sorted({*FAULTS} - {"float"})])
+def test_a_fault_whose_handler_aborted_where_abort_has_one_too(fault: str, flags: str) -> None:
+    """The mask and the interrupted instruction say what it was, without the siginfo of SA_SIGINFO."""
+    crash = ended(c_crash("handlers.c", fault, "abort", "altstack", *flags.split()))
+    name, code, reason, access, function = FAULTS[fault]
+    signal = crash.signal
+    assert signal is not None
+    assert (signal.name, signal.reason, signal.access, code or signal.code_name) == (name, reason, access, signal.code_name), signal
+    ended_with = "SIGSEGV" if "segv" in flags else "SIGABRT"
+    assert (signal.recovered, signal.handler, signal.ended_with) == (True, "on_signal", None if name == ended_with else ended_with)
+    assert [finding.confidence for finding in crash.findings[:1]] == ["certain"], crash.findings
+    native = wording.native_at(crash.thread, signal)
+    assert native is not None and native.function == function, native
+
+
+@pytest.mark.parametrize(("flags", "told"), [((), "an operation with floating-point numbers"), (("siginfo",), "was divided by zero")])
+def test_a_floating_point_exception_is_recovered(flags: tuple[str, ...], told: str) -> None:
+    crash = ended(c_crash("handlers.c", "float", "abort", *flags, "passed_on"))
+    assert crash.signal is not None
+    assert (crash.signal.name, crash.signal.reason, crash.signal.ended_with) == ("SIGFPE", "floating-point", "SIGABRT"), crash.signal
+    assert told in (crash.signal.detail or "")
+    assert [(finding.id, finding.confidence) for finding in crash.findings] == [("sigfpe-floating-point", "certain")]
+
+
+@pytest.mark.parametrize("flags", ["wide", "siginfo wide"])
+def test_a_mask_with_every_signal_does_not_tell_which_one_came(flags: str) -> None:
+    """What an earlier handler's siginfo left where this one would have its own names another signal."""
+    folder = c_crash("handlers.c", "null", "term", *flags.split())
+    crash = ended(folder)
+    assert crash.signal is not None and crash.signal.handled is not None
+    assert (crash.signal.handled.name, crash.signal.handled.sender_pid) == ("SIGTERM", folder.pid)
+    assert crash.signal.handled.code_name == ("SI_USER" if "siginfo" in flags else None)
+
+
+def test_a_fault_is_recovered_where_the_mask_has_every_signal() -> None:
+    check(c_crash("handlers.c", "null", "abort", "wide"), "null", "abort", "on_signal")
+
+
+def test_a_fault_that_is_not_certain_is_not_denied() -> None:
+    """Nothing is blocked (SA_NODEFER), and any instruction that computes may stand there: a handler aborted, whatever it was for."""
+    crash = ended(c_crash("handlers.c", "float", "abort", "nodefer", "passed_on"))
+    assert crash.signal is not None
+    assert (crash.signal.name, crash.signal.detail) == ("SIGABRT", "a signal handler ended the process with abort()"), crash.signal
+    native = wording.native_at(crash.thread, crash.signal)
+    assert native is not None and native.function == "ratio"
+    assert "self-abort" not in {finding.id for finding in crash.findings}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", ["shared", "altstack shared"])
+@pytest.mark.parametrize("fault", ["null", "divide", "past_file"])
+def test_a_handler_that_calls_itself_until_the_stack_is_full(fault: str, flags: str) -> None:
+    """It aborts, and is SIGABRT's handler: what came first is told, not what came of that."""
+    crash = ended(c_crash("handlers.c", fault, "abort", *flags.split()))
+    name, code, reason, access, function = FAULTS[fault]
+    signal = crash.signal
+    assert signal is not None and signal.ended_with == "SIGSEGV"
+    assert (signal.name, signal.code_name, signal.reason, signal.access) == (name, code, reason, access), signal
+    native = wording.native_at(crash.thread, signal)
+    assert native is not None and native.function == function
+
+
+@pytest.mark.parametrize("flags", [(), ("nodefer",)], ids=["plain", "nodefer"])
+def test_a_signal_that_the_process_sent_itself_is_no_fault(flags: tuple[str, ...]) -> None:
+    folder = c_crash("handlers.c", "sent", "abort", *flags, "passed_on")
+    crash = ended(folder)
+    assert crash.signal is not None and crash.signal.handled is not None
+    assert (crash.signal.name, crash.signal.reason, crash.signal.recovered) == ("SIGABRT", "abort", False), crash.signal
+    assert (crash.signal.handled.name, crash.signal.handled.sender_pid) == ("SIGFPE", folder.pid)
+    assert [(finding.id, finding.confidence) for finding in crash.findings] == [("handler-ended-process", "certain")]
 
 
 @pytest.mark.parametrize("end", ["abort_crashes", "abort_kills"])

@@ -99,11 +99,11 @@ def test_of_what_is_no_exception(function: str, type_: str, what: str) -> None:
 
 @pytest.mark.slow
 def test_words_are_kept_where_the_interpreters_memory_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: DirectReader) -> None:
+    def fail(_: DirectReader, _thrown: int) -> None:
         raise RecursionError
 
     monkeypatch.setattr(DirectReader, "carried", fail)
-    _, crash = ended(library("exceptions.cpp"), "runtime")
+    _, crash = ended(library("exceptions.cpp"), "own")
     assert [line.kind for line in said(crash)] == ["terminate", "what"]
     assert [error.message for error in crash.soft_errors if "carried failed: RecursionError" in error.message]
 

@@ -95,8 +95,12 @@ class TestBytes:
 
     def test_stack_pointer_outside_of_everything(self):
         core = self.core(self.frame())
-        for address in (0, 1, (1 << 64) - 1, self.STACK - 8):
+        for address in (0, 1, (1 << 64) - 1, self.STACK - (64 << 10) - 8):
             assert signal_frame.find(core, address) is None
+
+    def test_stack_pointer_below_a_stack_that_is_full(self):
+        core = self.core(self.frame())
+        assert signal_frame.find(core, self.STACK - 8) is not None
 
     def test_restorer_in_memory_that_is_no_code(self):
         assert signal_frame.find(self.core(self.frame(), code_flags=6), self.STACK) is None

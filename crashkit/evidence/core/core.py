@@ -44,7 +44,7 @@ from crashkit.limits import LONGEST_PATH, MOST_ARGUMENT_BYTES, MOST_SEGMENTS, MO
 from crashkit.memory import MOST_STRING, PAGE, SCANNED, MemoryThread, string_at, word_at
 from crashkit.memory.pages import SIZE, Pages
 from crashkit.model import Address, Mapping, Offset, SoftError
-from crashkit.naming.signals import SI_USER
+from crashkit.naming.signals import SI_TKILL, SI_USER
 
 _EM_CUDA = 190
 _BLOCK, _MOST_BLOCKS = 8 << 10, 512
@@ -162,6 +162,7 @@ class Core:
     def _read_notes(self, parts: Sequence[bytes]) -> None:
         self.statuses: list[notes.Status] = []
         self.signal_of_any_thread = False
+        self.sent_to_another = False
         """Whether the process sent the signal to itself as a whole, and which of its threads did is not known."""
         self.process: Optional[notes.ProcessInfo] = None
         self.signal: Optional[notes.SignalInfo] = None
@@ -214,16 +215,20 @@ class Core:
             )
 
     def _sender_first(self) -> None:
-        """Put the thread first that sent the signal with kill() to its own process: the kernel gave it to any thread, mostly the main one.
+        """Put the thread first that sent the signal to its own process: what it was doing is why the process ended.
 
-        `complete_signal` in kernel/signal.c chooses; what the sender was doing is why the process ended.
+        With kill() the kernel gave it to any thread, mostly the main one (`complete_signal` in kernel/signal.c), with pthread_kill() to
+        another one that the sender chose.
         """
         signal, pid = self.signal, self.process.pid if self.process else None
-        if signal is None or pid is None or (signal.code, signal.pid) != (SI_USER, pid):
+        if signal is None or pid is None or not self.statuses or signal.pid != pid:
+            return
+        if signal.code != SI_USER and not (signal.code == SI_TKILL and self.architecture.sends_nothing(self.statuses[0].registers)):
             return
         senders = self._senders(self.statuses)
         self.signal_of_any_thread = not senders
         if len(senders) == 1:
+            self.sent_to_another = signal.code == SI_TKILL
             self.put_first(senders[0])
 
     def put_sender_first(self) -> bool:

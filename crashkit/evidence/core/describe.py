@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
 
@@ -30,7 +31,7 @@ from crashkit.evidence.python_version import version_in_core, version_in_file
 from crashkit.limits import FINDING_SECONDS
 from crashkit.memory import mapping_at, string_at
 from crashkit.model import Address, Crash, Instruction, Mapping, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
-from crashkit.naming.signals import NOT_FROM_PROCESS, SI_KERNEL, SI_USER, code_name, signal_name
+from crashkit.naming.signals import NOT_FROM_PROCESS, SI_KERNEL, SI_USER, code_name, signal_name, signals_gained
 from crashkit.naming.times import utc
 
 PF_FORKNOEXEC = 0x40
@@ -40,6 +41,7 @@ _STACK_WINDOW = 64
 _MOST_WALKED = 500
 """Threads."""
 _LONGEST_TEXT, _STEP = 4096, 64
+_SENT_TO_ANOTHER = "this thread sent the signal to another one of the process"
 _SENDER_UNKNOWN = "a thread of the process sent the signal to the whole process: which one is not known"
 
 
@@ -294,8 +296,8 @@ def _signalled(core: Core, files: dict[str, ModuleFile]) -> _Signalled:
         return _Signalled([Fault(None, None, core.statuses[0].registers, ())])
     raw = _raw_signal(core, number)
     mappings, frames, found, hidden = _handled(core, files, raw)
-    if core.signal_of_any_thread and not found:
-        # Whichever thread's handler called kill() may have gone on since.
+    if core.signal_of_any_thread and not found and not _is_fault(_fault(core, files, raw, mappings, None)):
+        # Whichever thread's handler called kill() or pthread_kill() may have gone on since.
         first, others = core.statuses[0].tid, []
         for status in core.statuses[1:]:
             core.put_first(status.tid)
@@ -308,7 +310,10 @@ def _signalled(core: Core, files: dict[str, ModuleFile]) -> _Signalled:
         raw = replace(raw, code=SI_USER, code_name=code_name(number, SI_USER), sender_pid=core.process.pid if core.process else None)
         mappings, frames, found, hidden = _handled(core, files, raw)
     sent = _fault(core, files, raw, mappings, None)
-    if core.signal_of_any_thread and len(core.statuses) > 1 and not found and sent.signal is not None and sent.signal.reason == "raised":
+    if core.sent_to_another and sent.signal is not None and sent.signal.reason in ("abort", "raised"):
+        sent = sent._replace(signal=replace(sent.signal, reason="raised", detail=_SENT_TO_ANOTHER))
+    any_thread = core.signal_of_any_thread and raw.code == SI_USER and len(core.statuses) > 1 and not found
+    if any_thread and sent.signal is not None and sent.signal.reason == "raised":
         sent = sent._replace(signal=replace(sent.signal, detail=_SENDER_UNKNOWN))
     # Without a fault behind it, the innermost frame still shows whether the handler raised the signal in its own name.
     faults = [sent, *hidden] if hidden or _is_fault(sent) or _of_another(core, frames, number) else [next(iter(found), sent)]
@@ -317,9 +322,8 @@ def _signalled(core: Core, files: dict[str, ModuleFile]) -> _Signalled:
 
 def _of_another(core: Core, frames: Sequence[SignalFrame], number: int) -> bool:
     """Whether the handler was one of another signal than that which ended the process: that one is blocked while it runs."""
-    before = frames[0].blocked if frames else None
-    gained = core.statuses[0].blocked & ~before if before is not None else 0
-    return gained != 0 and not gained >> number - 1 & 1
+    gained = signals_gained(core.statuses[0].blocked, frames[0].blocked) if frames else frozenset()
+    return bool(gained) and number not in gained
 
 
 class _Handled(NamedTuple):
@@ -339,7 +343,8 @@ def _handled(core: Core, files: dict[str, ModuleFile], raw: Signal) -> _Handled:
     frames: list[SignalFrame] = []
     if raw.code is not None:
         frames = signal_frame.chain(core, registers.get(core.architecture.stack_pointer, 0), mappings)
-    found = [_fault(core, files, raw, mappings, frame) for frame in frames]
+    masks = [core.statuses[0].blocked, *(frame.blocked for frame in frames)]
+    found = [_fault(core, files, raw, mappings, frame, signals_gained(*pair)) for frame, pair in zip(frames, pairwise(masks), strict=True)]
     return _Handled(mappings, frames, found, [fault for fault in found if fault.signal is not None and fault.signal.recovered])
 
 
@@ -348,7 +353,14 @@ def _is_fault(fault: Fault) -> bool:
     return fault.signal is not None and fault.signal.code is not None and fault.signal.code > 0 and not fault.signal.recovered
 
 
-def _fault(core: Core, files: dict[str, ModuleFile], raw: Signal, mappings: Sequence[Mapping], frame: Optional[SignalFrame]) -> Fault:
+def _fault(
+    core: Core,
+    files: dict[str, ModuleFile],
+    raw: Signal,
+    mappings: Sequence[Mapping],
+    frame: Optional[SignalFrame],
+    handled: frozenset[int] = frozenset(),
+) -> Fault:
     registers = {**core.statuses[0].registers, **(frame.registers if frame else {})}
     pc = registers.get(core.architecture.program_counter)
     sp = registers.get(core.architecture.stack_pointer)
@@ -363,6 +375,8 @@ def _fault(core: Core, files: dict[str, ModuleFile], raw: Signal, mappings: Sequ
         pid=core.process.pid if core.process else None,
         stack=core.read(sp, _STACK_WINDOW) if sp is not None else b"",
         info=frame.info if frame else None,
+        handled=handled,
+        before=read_constant(core, files, pc - 1, 1) if frame and pc else b"",
         read=core.read,
     )
     decoded = core.architecture.decode(code, registers) if code and signal.reason is not None else None

@@ -20,6 +20,7 @@ from crashkit.model import Mapping as Range
 from crashkit.naming.addresses import fill_of, is_null
 from crashkit.naming.musl import is_musl
 from crashkit.naming.signals import (
+    FAULTS,
     NOT_FROM_PROCESS,
     SI_KERNEL,
     SI_QUEUE,
@@ -58,7 +59,16 @@ _LARGEST_FRAME = 1 << 34
 
 _SEGV_MAPERR, _SEGV_ACCERR, _SEGV_PKUERR, _SEGV_MTEAERR, _SEGV_MTESERR, _SEGV_CPERR = 1, 2, 4, 8, 9, 10
 _BUS_ADRALN, _BUS_ADRERR, _BUS_MCEERR_AR, _BUS_MCEERR_AO = 1, 2, 4, 5
-_FPE_INTDIV = 1
+_FPE_INTDIV, _FPE_FLTUNK = 1, 14
+# From FPE_FLTDIV to FPE_FLTSUB.
+_FLOATING_POINT = {
+    3: "a floating-point number was divided by zero",
+    4: "a floating-point result was too large for its type",
+    5: "a floating-point result was too small for its type",
+    6: "a floating-point result was not exact",
+    7: "a floating-point operation was not valid (as 0 / 0, or with a signaling NaN)",
+    8: "a floating-point operand was out of range",
+}
 _ILL_ILLOPN = 2
 _SYS_SECCOMP = 1
 _TRAP_BRKPT = 1
@@ -79,16 +89,19 @@ def explain(
     pid: int | None = None,
     stack: bytes = b"",
     info: SignalInfo | None = None,
+    handled: frozenset[int] = frozenset(),
+    before: bytes = b"",
     read: Read = _unreadable,
 ) -> Signal:
     """`signal` with access, reason and detail added, its address corrected, and its code recovered if a handler hid it.
 
     `registers` are those at the fault, named as in gdb: if a signal handler ran, those of the interrupted code. `code` are the bytes
     at the program counter and `stack` those at the stack pointer; both may be empty. `trap` and `info` come from the signal frame, if
-    there is one.
+    there is one, `handled` are the signals that were blocked since it was made: that of the handler among them, if any is. `before` are
+    the bytes in front of the program counter.
     `pid` is that of the crashed process, to distinguish signals that it sent itself from signals sent by others. `read` reads its memory.
     """
-    scene = _Scene.of(architecture, registers, code, mappings, stack, pid, read)
+    scene = _Scene.of(architecture, registers, code, mappings, stack, pid, handled, before, read)
     if signal.code is None:
         return signal
     if signal.code > 0 and trap is not None:
@@ -110,6 +123,8 @@ class _Scene(msgspec.Struct, frozen=True):
     mappings: Sequence[Range]
     stack: bytes
     pid: int | None
+    handled: frozenset[int]
+    before: bytes
     read: Read
 
     @classmethod
@@ -121,12 +136,14 @@ class _Scene(msgspec.Struct, frozen=True):
         mappings: Sequence[Range],
         stack: bytes,
         pid: int | None,
+        handled: frozenset[int],
+        before: bytes,
         read: Read,
     ) -> _Scene:
         registers = {name: value % _TOP for name, value in registers.items()}
         instruction = architecture.decode(code, registers) if code else None
         pc, sp = registers.get(architecture.program_counter), registers.get(architecture.stack_pointer)
-        return cls(architecture, registers, pc, sp, instruction, mappings, stack, pid, read)
+        return cls(architecture, registers, pc, sp, instruction, mappings, stack, pid, handled, before, read)
 
     @property
     def accesses(self) -> tuple[Access, ...]:
@@ -179,11 +196,12 @@ def _recover(signal: Signal, trap: Trap, info: SignalInfo | None, scene: _Scene)
     meaning = scene.architecture.meaning(trap)
     if meaning is None:
         return None
-    if signal.number not in meaning.signals:
+    number = _first_signal(signal, trap, meaning, info, scene)
+    if number is None:
+        return None
+    if number != signal.number:
         # The handler of the fault ended the process with another signal.
-        first = _first_signal(signal, trap, meaning, info, scene)
-        return first and _recover(first, trap, info, scene)
-    number = signal.number
+        signal = msgspec.structs.replace(signal, number=number, name=signal_name(number), ended_with=signal.ended_with or signal.name)
     code = None
     address = None
     access = None
@@ -197,6 +215,8 @@ def _recover(signal: Signal, trap: Trap, info: SignalInfo | None, scene: _Scene)
         code = SI_KERNEL if _could_be_refused(signal, scene) else None
     elif meaning.kind == "divide":
         code = _FPE_INTDIV if scene.instruction and scene.instruction.mnemonic in scene.architecture.divisions else None
+    elif meaning.kind == "floating-point":
+        code = info.code if info is not None and info.number == number and info.code in _FLOATING_POINT else _FPE_FLTUNK
     elif meaning.kind == "illegal":
         code = _ILL_ILLOPN
     elif meaning.kind == "breakpoint":
@@ -207,17 +227,31 @@ def _recover(signal: Signal, trap: Trap, info: SignalInfo | None, scene: _Scene)
     return msgspec.structs.replace(signal, code=code, code_name=name, address=address, access=access, sender_pid=None, recovered=True)
 
 
-def _first_signal(signal: Signal, trap: Trap, meaning: Meaning, info: SignalInfo | None, scene: _Scene) -> Signal | None:
-    """The signal of the trap. None where the trap may be left over from before: it must still be what the instruction does."""
-    told = (
-        info is not None and info.number in meaning.signals and info.code > 0 and (meaning.kind != "page" or info.address == trap.address)
-    )
-    faults = [number for number in meaning.signals if _would_fault(number, scene) is not None]
-    number = info.number if told and info is not None else next(iter(faults), None)
-    if number is None:
-        return None
-    ended = signal.ended_with or signal.name
-    return msgspec.structs.replace(signal, number=number, name=signal_name(number), ended_with=ended)
+def _first_signal(signal: Signal, trap: Trap, meaning: Meaning, info: SignalInfo | None, scene: _Scene) -> int | None:
+    """The number of the trap's signal. None where the trap may be left over from before: it must still be what the instruction does."""
+    if info is not None and info.number in meaning.signals and info.code > 0 and (meaning.kind != "page" or info.address == trap.address):
+        return info.number
+    came = scene.handled & FAULTS
+    if len(came) == 1 and came <= {*meaning.signals} and not _raises(next(iter(came)), scene):
+        return next(iter(came))
+    does = next((number for number in meaning.signals if _would_fault(number, scene) is not None), None)
+    if does is not None:
+        return does
+    if meaning.kind == "page" and SIGBUS in meaning.signals and _lacked_page(trap.address, meaning, scene):
+        return SIGBUS
+    if meaning.kind == "protection" and _general_protection(signal, scene).reason is not None:
+        return meaning.signals[0]
+    if meaning.kind == "breakpoint" and scene.architecture.breakpoint and scene.before.endswith(scene.architecture.breakpoint):
+        return meaning.signals[0]
+    return signal.number if signal.number in meaning.signals else None
+
+
+def _lacked_page(address: int, meaning: Meaning, scene: _Scene) -> bool:
+    """Whether an access failed that its mapping allows, because the file had no such page: Linux calls that SIGBUS."""
+    mapping, access = scene.mapping_at(address), scene.access_to(address, meaning.access)
+    if mapping is None or access is None or meaning.mapped or not mapping.path or mapping.path.startswith("["):
+        return False
+    return {"read": "r", "write": "w"}[access.kind] in (mapping.permissions or "")
 
 
 def _delayed(signal: Signal, scene: _Scene) -> Signal | None:
@@ -236,9 +270,8 @@ def _would_fault(number: int, scene: _Scene) -> tuple[int, str | None, Address |
     """si_code, access and address with which the instruction at the program counter certainly fails, with this signal; else None."""
     instruction, architecture = scene.instruction, scene.architecture
     if number == SIGSEGV and scene.mappings:
-        accesses = list(scene.accesses)
-        if instruction is None and scene.pc is not None:
-            accesses = [Access("execute", scene.pc, 1)]
+        # The instruction itself is fetched first.
+        accesses = [*([Access("execute", scene.pc, 1)] if scene.pc is not None else []), *scene.accesses]
         for access in accesses:
             if access.address in architecture.non_canonical:
                 return SI_KERNEL, None, None
@@ -302,7 +335,8 @@ def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
             "sent",
             f"the interrupted instruction cannot have caused it: {signal.name} was sent, and a signal handler hid the sender",
         )
-    if signal.number == SIGABRT and (own or signal.sender_pid is None) and signal.code not in (SI_USER, SI_QUEUE):
+    itself = handled or not scene.architecture.sends_nothing(scene.registers)
+    if signal.number == SIGABRT and itself and (own or signal.sender_pid is None) and signal.code not in (SI_USER, SI_QUEUE):
         return _reason(signal, "abort", "the process aborted itself")
     if own and signal.number == SIGXFSZ and signal.code == SI_USER and not _raises(signal.number, scene):
         # generic_write_check_limits() in fs/read_write.c names the process itself as the sender.
@@ -397,7 +431,7 @@ def _bad_jump(signal: Signal, address: int, scene: _Scene) -> Signal:
         return _reason(signal, "no-exec", f"execution at {_hex(address)}: {_in_mapping(mapping)} is not executable{came_from}")
     if signal.code == _SEGV_MAPERR:
         text = f"execution at {_hex(address)}: nothing is mapped there; the function pointer or return address is wrong{came_from}"
-        return _reason(signal, "unmapped", text + _pattern(address))
+        return _reason(signal, "unmapped", text + _pattern(address, None, scene))
     return signal
 
 
@@ -477,10 +511,10 @@ def _unmapped(address: int, access: Access | None, mapping: Range | None, scene:
     if base == _TOP - 1:
         return "-1 was used as a pointer: an error that went unchecked (MAP_FAILED is -1), or memory that is filled with 0xff"
     if address >= _KERNEL_HALF:
-        return "an address in the kernel's half, not a pointer of this process" + _pattern(address)
+        return "an address in the kernel's half, not a pointer of this process" + _pattern(address, access, scene)
     if mapping:
         return f"nothing was mapped there at the time of the access; {_in_mapping(mapping)} is there now"
-    return "nothing is mapped there" + (_neighbour(address, scene.mappings) or _pattern(address))
+    return "nothing is mapped there" + (_neighbour(address, scene.mappings) or _pattern(address, access, scene))
 
 
 def _neighbour(address: int, mappings: Iterable[Range]) -> str:
@@ -543,7 +577,7 @@ def _handler_without_stack(signal: Signal, access: Access, stack: Range, scene: 
 def _non_canonical(signal: Signal, access: str, address: int, what: str, scene: _Scene) -> Signal:
     signal = msgspec.structs.replace(signal, address=Address(address), access=access)
     text = f"{what}: not a valid address on this processor (non-canonical); the pointer was overwritten or was never a pointer"
-    return _reason(signal, "non-canonical", f"{text}{_pattern(address)}{scene.quote()}")
+    return _reason(signal, "non-canonical", f"{text}{_pattern(address, scene.access_to(address, access), scene)}{scene.quote()}")
 
 
 def _bad_return(signal: Signal, scene: _Scene) -> Signal:
@@ -579,7 +613,8 @@ def _bus_error(signal: Signal, scene: _Scene) -> Signal:
 def _arithmetic(signal: Signal, scene: _Scene) -> Signal:
     signal = msgspec.structs.replace(signal, address=None)
     if signal.code != _FPE_INTDIV:
-        return _reason(signal, "floating-point", f"floating-point exception {signal.code_name or signal.code}{scene.quote()}")
+        what = _FLOATING_POINT.get(signal.code or 0, "an operation with floating-point numbers failed")
+        return _reason(signal, "floating-point", f"{what}, which the program had made a signal{scene.quote()}")
     value = scene.divisor
     if value is None:
         cause = "an integer was divided by zero, or the quotient does not fit"
@@ -634,15 +669,19 @@ def _in_mapping(mapping: Range | None) -> str:
     return f"{name} ({mapping.permissions})" if mapping.permissions else name
 
 
-def _pattern(address: int) -> str:
-    """What the bytes of a wild pointer look like."""
-    raw = address.to_bytes(8, "little")
-    if (fill := fill_of(address)) is not None:
-        return f"; its bytes match {fill.meaning}"
-    # A string may end within the pointer.
-    text = raw.removesuffix(b"\0")
-    if all(0x20 <= byte < 0x7F for byte in text):
-        return f"; its bytes read {text.decode('ascii')!r}, so it was overwritten with text"
+def _pattern(address: int, access: Access | None, scene: _Scene) -> str:
+    """What the bytes of a wild pointer look like: of the one that an offset or an index was added to, where that is known."""
+    registers = (access.base, access.index if access.scale == 1 else None) if access is not None and not access.implied else ()
+    pointers = [(f"the bytes of {name} match", f"the bytes of {name} read", scene.registers.get(name)) for name in registers if name]
+    for match, read, pointer in [*pointers, ("its bytes match", "its bytes read", address)]:
+        if pointer is None:
+            continue
+        if (fill := fill_of(pointer)) is not None:
+            return f"; {match} {fill.meaning}"
+        # A string may end within the pointer.
+        text = pointer.to_bytes(8, "little").removesuffix(b"\0")
+        if all(0x20 <= byte < 0x7F for byte in text):
+            return f"; {read} {text.decode('ascii')!r}, so it was overwritten with text"
     return ""
 
 

@@ -16,6 +16,8 @@ from crashkit.regex import regex
 _FREES = regex(r"(?:__libc_|__GI___libc_|c)?free|(?:__libc_)?realloc")
 _MOST_FRAMES = 12
 _FLAGS, _SMALLEST, _ALIGNMENT = 7, 32, 16
+_IN_USE = 1
+"""Of the flags in a header: the block before is in use."""
 _SIZE, _NEXT, _PREVIOUS, _USER = 8, 16, 24, 16
 """Bytes behind the beginning of the header."""
 
@@ -28,7 +30,8 @@ class FreedChunk(NamedTuple):
     size: int
     """Of the block with its header, as that says: bytes."""
     verdict: Optional[str]
-    """twice: it is free already; size: its header tells a size that no block has; behind: no header stands where it ends. None: unknown."""
+    """twice: it is free already; merged: it is in a free block; size: its header tells a size that no block has; behind: no header stands
+    where it ends; unlisted: that header says it is free, but it is in no free block. None: unknown."""
 
 
 def freed_chunk(frames: Sequence[Frame], functions: Sequence[Optional[str]], memory: Memory) -> Optional[FreedChunk]:
@@ -50,13 +53,24 @@ def _verdict(memory: Memory, chunk: int, size: int) -> Optional[str]:
     end = _end_of_heap(memory, chunk)
     if not _SMALLEST <= size <= end - chunk or size % _ALIGNMENT:
         return "size"
-    following, previous = word_at(memory, chunk + _NEXT), word_at(memory, chunk + _PREVIOUS)
-    if following and previous and word_at(memory, following + _PREVIOUS) == word_at(memory, previous + _NEXT) == chunk:
+    if _is_listed(memory, chunk):
         return "twice"
     behind = word_at(memory, chunk + size + _SIZE)
     if behind is not None and (not _SMALLEST <= behind & ~_FLAGS <= end - chunk - size or behind & ~_FLAGS & _ALIGNMENT - 1):
         return "behind"
-    return None
+    if behind is None or behind & _IN_USE:
+        return None
+    # free() tells the size of a free block at its end; one that was freed beside another became part of that.
+    before = word_at(memory, chunk + size)
+    free = chunk + size - before if before else chunk
+    return "merged" if free != chunk and _is_listed(memory, free) else "unlisted"
+
+
+def _is_listed(memory: Memory, chunk: int) -> bool:
+    following, previous = word_at(memory, chunk + _NEXT), word_at(memory, chunk + _PREVIOUS)
+    if not following or not previous:
+        return False
+    return word_at(memory, following + _PREVIOUS) == word_at(memory, previous + _NEXT) == chunk
 
 
 def _end_of_heap(memory: Memory, chunk: int) -> int:

@@ -35,6 +35,11 @@ _RAISES = frozenset({"SIGABRT", "SIGTRAP", "SIGILL"})
 
 _VERDICTS = {
     "twice": ("heap-freed-twice", "the block {block} is in the allocator's list of free blocks already"),
+    "merged": ("heap-freed-twice", "the block {block} is in a free block of the allocator's already"),
+    "unlisted": (
+        "heap-damaged",
+        "the header at {end}, where the block {block} ends, says that it is free, but no list has it: something wrote past its end",
+    ),
     "size": (
         "heap-damaged",
         "the header of the block {block} has a size that no block has, {size}: overwritten, or this is no block",
@@ -51,6 +56,8 @@ class Words(msgspec.Struct, frozen=True):
     kind: Optional[str] = None
     """As in `LogLine.kind`; None: by its text."""
     fields: Mapping[str, str] = {}
+    thrown: Optional[int] = None
+    """The address of the exception of C++ that nobody caught. None for one of the C++ library's, which refers to nothing of Python."""
 
 
 def last_words(core: Core, scene: Scene) -> list[Words]:
@@ -106,7 +113,7 @@ class _Dying:
             yield Words("terminate called without an active exception")
         elif thrown is not None:
             said = "terminate called after throwing an instance of" if terminated else "aborted while handling a C++ exception of type"
-            yield Words(f"{said} '{thrown.type}'")
+            yield Words(f"{said} '{thrown.type}'", thrown=thrown.address if terminated and not thrown.is_standard else None)
             if thrown.what:
                 yield Words(f"  what():  {thrown.what}")
         if terminated:
