@@ -363,7 +363,7 @@ def _segmentation_fault(signal: Signal, scene: _Scene) -> Signal:
     if stack:
         size = _size(stack.end - stack.start)
         return _reason(signal, "stack-overflow", f"{what}: below the end of the thread's stack ({size}, all used){quote}")
-    if signal.code == _SEGV_MAPERR and (left := _left_stack(address, scene)) is not None:
+    if signal.code in (_SEGV_MAPERR, _SEGV_ACCERR) and (left := _left_stack(address, scene)) is not None:
         text = f"{what}: {_size(left.start - address)} below the end of the thread's stack, which a function took at once"
         return _reason(signal, "stack-overflow", text + quote)
     special = _SPECIAL_CODES.get(signal.code or 0)
@@ -432,11 +432,12 @@ def _overflowed_stack(address: int, scene: _Scene, unmapped: bool) -> Range | No
 def _left_stack(address: int, scene: _Scene) -> Range | None:
     """The stack that a function with very large local variables left, past the guard below it: else None.
 
-    The stack pointer is where nothing is mapped, and the frame pointer still in the stack, or the next mapping above is the main thread's
-    stack.
+    The stack pointer is where no stack can be: nothing is mapped there, or a file's code or constants. The frame pointer is still in the
+    stack, or the next mapping above is the main thread's stack.
     """
     sp = scene.sp
-    if sp is None or abs(address - sp) > _NEAR_STACK_POINTER or scene.mapping_at(sp) is not None:
+    home = scene.mapping_at(sp) if sp is not None else None
+    if sp is None or abs(address - sp) > _NEAR_STACK_POINTER or (home is not None and _is_open(home)):
         return None
     above = [mapping for mapping in scene.mappings if sp < mapping.start <= sp + _LARGEST_FRAME]
     frame = scene.registers.get(scene.architecture.frame_pointer)
