@@ -145,11 +145,11 @@ def null_result(case: Case) -> Outcome:
         return no("ctypes read or wrote a field, an item or what a pointer leads to")
     signal, stack = case.crash.signal, case.crashed
     first = stack.natives[0] if stack is not None and stack.natives else None
-    if first is not None and "/_ctypes." not in first.module:
-        return no("ctypes itself used no null pointer")
-    if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None or stack is None:
+    if first is None or "/_ctypes." not in first.module:
+        return no("ctypes itself used no null pointer, as far as is known")
+    if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None:
         return unknown("the fault address")
-    if first is None or not is_null(signal.address):
+    if not is_null(signal.address):
         return no("ctypes itself used no null pointer")
     return Outcome(True)
 
