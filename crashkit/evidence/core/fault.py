@@ -41,6 +41,7 @@ from crashkit.naming.signals import (
 _TOP = 2**64
 _KERNEL_HALF = 1 << 63
 _PAGE = 4096
+_WORD = 8
 
 # From here on a number of bytes is said in hexadecimal.
 _LARGE_COUNT = 1 << 16
@@ -452,7 +453,7 @@ def _is_open(mapping: Range) -> bool:
 
 def _is_null(address: int, access: Access | None, scene: _Scene) -> bool:
     if is_null(address):
-        return True
+        return _small_number(access, scene) is None
     if access is None or access.base is None or access.segment or access.implied:
         return False
     registers = scene.registers
@@ -465,6 +466,14 @@ def _is_null(address: int, access: Access | None, scene: _Scene) -> bool:
     return access.scale > 1 or min(index, _TOP - index) < _LARGE_OFFSET
 
 
+def _small_number(access: Access | None, scene: _Scene) -> int | None:
+    """The number that was used as a pointer to a word and is none, nor a null pointer plus an offset: words are aligned."""
+    if access is None or access.base is None or access.index is not None or access.size != _WORD:
+        return None
+    base = scene.registers.get(access.base, 0)
+    return base if is_null(base) and base % _WORD else None
+
+
 def _null(address: int) -> str:
     if address == 0:
         return "a null pointer"
@@ -474,6 +483,8 @@ def _null(address: int) -> str:
 
 
 def _unmapped(address: int, access: Access | None, mapping: Range | None, scene: _Scene) -> str:
+    if (number := _small_number(access, scene)) is not None and is_null(address):
+        return f"{_hex(number)} was used as a pointer, a number that is too small for one"
     base = scene.registers.get(access.base) if access and access.base else None
     if base == _TOP - 1:
         return "-1 was used as a pointer: an error that went unchecked (MAP_FAILED is -1), or memory that is filled with 0xff"
