@@ -50,6 +50,7 @@ _CHAINED = (b"The above exception was the direct cause", b"During handling of th
 _LAST_LINES = 40
 _LONGEST_SENTENCE = 240
 _LONGEST_ANSWER = 160
+_NOBODY_KNOWN = ", sender unknown"
 """Cells of the user's own line in what is said of a crash."""
 ERROR_FILE = "error.json"
 """torchelastic's, of the exception that ended a rank."""
@@ -637,8 +638,9 @@ def process(seen: Sighting, settings: RunSettings) -> None:
         with contextlib.suppress(OSError), open(settings.kept, "a", encoding="utf-8") as kept:
             kept.write(f"{work.path}\n")
     report = work.path / "report.html"
+    is_oom = "killed" in manifest and manifest["killed"]["by"] == "oom"
     if done:
-        say(f"{_answer(work.path, what, is_told='killed' in manifest)}: {report if report.exists() else work.path / 'report.json'}")
+        say(f"{_answer(work.path, what, is_told=is_oom)}: {report if report.exists() else work.path / 'report.json'}")
     else:
         say(f"{what}: evidence in {work.path}" + (" (analysis failed, see analysis.log there)" if settings.analyze else ""))
     if settings.on_crash:
@@ -728,6 +730,10 @@ def _answer(folder: Path, what: str, is_told: bool) -> str:
     elif stands is None and (native := one_line.where(crash)):
         where = f" in {safe.clip(safe.line(native), _LONGEST_ANSWER)}"
     cause = "" if is_told else safe.line(one_line.cause(crash))
+    if what.endswith(_NOBODY_KNOWN):
+        # The report may know more than the process's status: a server's log says whom it killed, and why.
+        known = bool(crash.findings) and not crash.findings[0].id.startswith("killed-by-signal-9")
+        what, cause = (what.removesuffix(_NOBODY_KNOWN), cause) if known else (what, "")
     return f"{what}{where} ({cause})" if cause else f"{what}{where}"
 
 
@@ -760,7 +766,7 @@ def _describe(seen: Sighting, manifest: Manifest) -> str:
     if not seen.signal:
         return f"{who} had a fatal error"
     killed = manifest.get("killed")
-    cause = {"oom": ", out of memory", "unknown": ", sender unknown"}[killed["by"]] if killed else ""
+    cause = {"oom": ", out of memory", "unknown": _NOBODY_KNOWN}[killed["by"]] if killed else ""
     return f"{who} died of {signal_name(seen.signal)}{cause}"
 
 

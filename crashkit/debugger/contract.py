@@ -123,6 +123,11 @@ class Answer(NamedTuple):
     """Code that is in no file, by the name that its frames have in place of a file's."""
     soft_errors: tuple[SoftError, ...] = ()
 
+    @property
+    def has_no_interpreter(self) -> bool:
+        """Whether no thread can have Python frames: the interpreter had not started, or was deleted."""
+        return self.python_started is False or (self.python_finalizing is True and self.python == {} and self.python_is_whole)
+
 
 class Debugger(Protocol):
     """A tool that reads stacks out of cores. Used once: start, examine at most twice, close."""

@@ -15,7 +15,7 @@ from crashkit.evidence.core.describe import Scene
 from crashkit.evidence.core.modules import torch_storage
 from crashkit.evidence.core.walk import names, walk
 from crashkit.interpreter.accessed import Accessed
-from crashkit.interpreter.finding import Module, never_started
+from crashkit.interpreter.finding import Absent, Module, absent
 from crashkit.interpreter.forward import ForwardLine
 from crashkit.interpreter.frames import FrameState
 from crashkit.interpreter.greenlets import Greenlets
@@ -73,7 +73,7 @@ class DirectReader:
             int(thread.pthread): thread.tid for thread in scene.crash.threads if thread.pthread is not None and thread.tid is not None
         }
         interpreter = scene.interpreter
-        self._started: Optional[bool] = None
+        self._absent: Optional[Absent] = None
         if interpreter is None or interpreter.is_too_old:
             return
         pid = core.process.pid if core.process else None
@@ -86,7 +86,7 @@ class DirectReader:
             lambda address, size: read_constant(core, scene.files, address, size),
             next((ident for ident, tid in self._tids.items() if tid == pid), None),
         )
-        self._started = False if self._state is None and never_started(View(core), modules, _version(scene)) else None
+        self._absent = absent(View(core), modules, _version(scene)) if self._state is None else None
 
     def stacks(self) -> dict[int, PythonStack]:
         """By tid; without the values of variables."""
@@ -118,8 +118,10 @@ class DirectReader:
     def answer(self) -> Answer:
         """The whole answer, with the values of variables."""
         state = self._state
-        if state is None and self._started is False:
+        if self._absent is Absent.NEVER_STARTED:
             return Answer(python_started=False)
+        if self._absent is Absent.ENDED:
+            return Answer(python={}, python_finalizing=True)
         if state is None:
             return Answer(soft_errors=tuple(self._nothing()))
         crashed = self._scene.crash.crashed_thread

@@ -13,13 +13,17 @@ from crashkit.regex import regex
 
 _NO_TYPE = regex(r"<object at (0x[0-9a-f]{1,16}) of an unreadable type at (0x[0-9a-f]{1,16})>")
 """As crashkit.interpreter.values shows such an object, by itself or in a tuple, list or dict."""
+_NO_OBJECT = regex(r"<unreadable at (0x[0-9a-f]{1,16})>")
+"""The same, of an object that is not there itself."""
+_HEAD_SIZE = 0x20
+"""Bytes of an object that are read before anything else is: its references and its type."""
 _TYPE_SIZE = 0x200
 """Bytes that belong to a type, at least those that the interpreter reads first (Include/cpython/object.h, `struct _typeobject`: 0x198)."""
 _MOST_FRAMES = 3
 
 
 def object_without_type(case: Case) -> Outcome:
-    """The address that faulted is that of a type, of an object in a variable of the crashed thread: reading the type failed."""
+    """The address that faulted is that of an object in a variable of the crashed thread, or of its type: reading the type failed."""
     signal = case.crash.signal
     if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None or case.crashed is None:
         return unknown("the fault address")
@@ -33,7 +37,11 @@ def object_without_type(case: Case) -> Outcome:
                 if kind <= signal.address < kind + _TYPE_SIZE:
                     evidence = Evidence(text=f"{name} = {text}", thread=case.crashed.thread.tid)
                     return Outcome(True, (evidence,), {"variable": name, "object": match[1], "type": match[2]})
-    return no("no object in a variable has a type at the fault address")
+            for match in _NO_OBJECT.finditer(text):
+                if int(match[1], 16) <= signal.address < int(match[1], 16) + _HEAD_SIZE:
+                    evidence = Evidence(text=f"{name} = {text}", thread=case.crashed.thread.tid)
+                    return Outcome(True, (evidence,), {"variable": name, "pointer": match[1]})
+    return no("no object in a variable, and no type of one, is at the fault address")
 
 
 def exception_set(case: Case) -> Outcome:

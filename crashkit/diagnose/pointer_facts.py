@@ -6,14 +6,16 @@ Also null pointers that a tuple or list has in place of items. Pure.
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from typing import Optional
 
 from msgspec.structs import replace
 
 from crashkit.diagnose.case import MEMORY_FAULTS, Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
+from crashkit.diagnose.places import python_line
 from crashkit.memory import mapping_at
-from crashkit.model import Evidence
+from crashkit.model import Evidence, NativeFrame, PythonFrame
 from crashkit.naming.addresses import is_null
 from crashkit.naming.handed import ADDRESS, handed_on, is_foreign_call
 from crashkit.naming.own_code import python_frames
@@ -37,6 +39,8 @@ _ACCESS = regex(
     r"(?:[a-zA-NP-Z]|vBOOL|bool)_[gs]et(?:_sw)?|Pointer_(?:ass_)?(?:item|subscript)|Pointer_get_contents|PyCData_[gs]et|_PyCData_set\b.{0,20}"
 )
 """Those of Modules/_ctypes/cfield.c and _ctypes.c; not `O_get`, which goes on to the object that it finds."""
+_CALLBACK = regex("_CallPythonObject|closure_fcn|general_invoke_callback")
+"""Modules/_ctypes/callbacks.c and cffi: C calls a Python function."""
 _CALLED = regex(r"(?<![\w.])[\w.]{1,200}(?=\s{0,8}\()")
 
 
@@ -87,7 +91,21 @@ def pointer_handed_on(case: Case) -> Outcome:
         return value
     if mapping_at(case.crash.mappings, _address_of(value)) is not None:
         return no("there is memory at the address that the variable has: the access went past its end")
-    return _outcome(case, value, "nothing is mapped there")
+    found = _outcome(case, value, "nothing is mapped there")
+    giver = _giver(case, value)
+    return found if giver is None else replace(found, fields={**found.fields, "giver": python_line(giver)})
+
+
+def _giver(case: Case, value: Value) -> Optional[PythonFrame]:
+    """The Python frame whose call of C has called back, where C gave the function the pointer as an argument."""
+    frames = case.crashed.thread.frames if case.crashed is not None else ()
+    if value.name not in value.frame.args or value.frame not in frames:
+        return None
+    outwards = frames[frames.index(value.frame) + 1 :]
+    between = list(takewhile(lambda frame: not isinstance(frame, PythonFrame), outwards))
+    if not any(isinstance(frame, NativeFrame) and _CALLBACK.fullmatch(frame.function or "") for frame in between):
+        return None
+    return next((frame for frame in outwards if isinstance(frame, PythonFrame)), None)
 
 
 def unset_item(case: Case) -> Outcome:
@@ -145,11 +163,11 @@ def null_result(case: Case) -> Outcome:
         return no("ctypes read or wrote a field, an item or what a pointer leads to")
     signal, stack = case.crash.signal, case.crashed
     first = stack.natives[0] if stack is not None and stack.natives else None
-    if first is not None and "/_ctypes." not in first.module:
-        return no("ctypes itself used no null pointer")
-    if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None or stack is None:
+    if first is None or "/_ctypes." not in first.module:
+        return no("ctypes itself used no null pointer, as far as is known")
+    if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None:
         return unknown("the fault address")
-    if first is None or not is_null(signal.address):
+    if not is_null(signal.address):
         return no("ctypes itself used no null pointer")
     return Outcome(True)
 

@@ -58,7 +58,7 @@ def recursion_in_c(case: Case) -> Outcome:
     if not outcome.holds or stack is None:
         return outcome
     cycle, count = _cycle(stack, _many(case))
-    if not cycle or {frame.function for _, frame in stack.pythons} & set(cycle):
+    if not cycle or _repeated(stack) & set(cycle):
         return no("Python functions are part of the recursion")
     kind, function = next(_known(cycle), ("nested", cycle[-1]))
     return Outcome(True, outcome.evidence, {"cycle": _told(cycle), kind: function, **_depth(cycle, count)})
@@ -71,11 +71,17 @@ def recursion_in_python(case: Case) -> Outcome:
     if not outcome.holds or stack is None:
         return outcome
     cycle, count = _cycle(stack, _many(case))
-    known = {frame.function for _, frame in stack.pythons}
+    known = _repeated(stack)
     repeated = tuple(name for name in cycle if name in known)
     if not repeated:
         return no("no Python function is part of the recursion")
     return Outcome(True, outcome.evidence, {"cycle": _told(cycle), "repeated": _told(repeated), **_depth(cycle, count)})
+
+
+def _repeated(stack: Stack) -> set[str]:
+    """The Python functions that are on the stack more than once: a C function in a cycle may have the name of one that called it."""
+    counts = Counter(frame.function for _, frame in stack.pythons if frame.function)
+    return {name for name, count in counts.items() if count > 1}
 
 
 def _depth(cycle: Sequence[str], count: int) -> dict[str, str]:

@@ -17,7 +17,7 @@ from crashkit.naming.cython import cython_name
 from crashkit.naming.failing import extension, failing, said
 from crashkit.naming.interrupted import handler_at, handler_said
 from crashkit.naming.machinery import python_call
-from crashkit.naming.own_code import installed_as
+from crashkit.naming.own_code import installed_as, is_own
 from crashkit.naming.values import bad_pointer, zeros
 
 _NAME = re.compile(r"\{(?P<name>[a-z_]\w*)(?:\|(?P<otherwise>[^{}]*))?\}")
@@ -52,12 +52,13 @@ _SHOW = str.maketrans("\ue000\ue001", "{}")
 
 def names(case: Case) -> dict[str, str]:
     """What every text can use: signal, address, fault_file or else fault_memory (what is mapped there), function, thread, python (the
-    user's own line), source, executable, command (to type again), culprit and culprit_value (the variable that was used as a pointer),
-    zero (the only variable of the line that is 0, where an integer division failed), parameter and callee (where that is a library's
-    own), extension, extension_file and package (of the function that failed), core, live_pid, env_NAME, blocking_run, unseen (where the
-    faulting instruction is not known), no_stack (where that of the dead process is not known), own_stack (else: its line), handler and
-    interrupted (a signal handler that failed, and the line that it interrupted), handler_name (its name in C), what a GPU core shows
-    first, what an assertion of a kernel checks, what (the message of a C++ exception) and thrown (its type)."""
+    user's own line, or else a library's), own_python (nothing but the user's own), source, executable, command (to type again), culprit and
+    culprit_value (the variable that was used as a pointer), zero (the only variable of the line that is 0, where an integer division
+    failed), parameter and callee (where that is a library's own), extension, extension_file and package (of the function that failed),
+    core, live_pid, env_NAME, blocking_run, unseen (where the faulting instruction is not known), no_stack (where that of the dead process
+    is not known), own_stack (else: its line), handler and interrupted (a signal handler that failed, and the line that it interrupted),
+    handler_name (its name in C), what a GPU core shows first, what an assertion of a kernel checks, what (the message of a C++ exception)
+    and thrown (its type)."""
     crash = case.crash
     found: dict[str, Optional[str]] = {}
     if crash.signal is not None:
@@ -138,6 +139,7 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
     # A line that only set off a garbage collection, or that a signal interrupted, is not to blame.
     elif frame is not None and not in_collector(stack.thread) and not _only_raised(frame, case):
         found["python"] = python_line(frame)
+        found["own_python"] = python_line(frame) if is_own(frame) else None
         found["source"] = frame.source
     if frame is not None and "python" in found and len(nothing := zeros(frame, case.crash.signal)) == 1:
         found["zero"] = nothing[0].name

@@ -16,8 +16,8 @@ _MOST_UNITS = 1 << 28
 _MOST_LINE = 1 << 30
 _MOST_TABLE = 4 << 20
 _MOST_SLOTS = 256
-_VARARGS, _VARKEYWORDS = 4, 8
-"""Include/cpython/code.h: CO_VARARGS, CO_VARKEYWORDS."""
+_OPTIMIZED, _VARARGS, _VARKEYWORDS = 1, 4, 8
+"""Include/cpython/code.h: CO_OPTIMIZED, CO_VARARGS, CO_VARKEYWORDS."""
 _CELL, _FREE = 0x40, 0x80
 """Include/internal/pycore_code.h: CO_FAST_CELL, CO_FAST_FREE."""
 
@@ -51,6 +51,8 @@ class Code(msgspec.Struct, frozen=True):
     """Address of the threads' own copies of the bytecode (free-threaded 3.14); 0 if there are none."""
     arguments: int
     """How many of the first variables are arguments."""
+    is_function: bool
+    """Whether its variables are in its frame; those of a module or a class's body are in a dict."""
 
     def position(self, instruction: int) -> Optional[Position]:
         """Where an instruction is in the source; None if the line table is missing."""
@@ -81,6 +83,7 @@ def read_code(objects: Objects, address: int) -> Code:
         units=units,
         copies=objects.view.word(address + layout.bytecode_copies) if layout.bytecode_copies is not None else 0,
         arguments=arguments + bool(flags & _VARARGS) + bool(flags & _VARKEYWORDS),
+        is_function=flags & _OPTIMIZED != 0,
     )
 
 

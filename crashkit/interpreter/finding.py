@@ -8,6 +8,7 @@ because the end of a core is missing, thread states are found by their thread's 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -70,18 +71,27 @@ def find(view: View, modules: Sequence[Module], version: Optional[Version], iden
     return _by_idents(view, version, idents) if version else None
 
 
-def never_started(view: View, modules: Sequence[Module], version: Optional[Version]) -> bool:
-    """Whether CPython is in one of these modules, and by its own state no interpreter was made yet, by Py_Initialize() (3.7 and newer)."""
+class Absent(Enum):
+    """Why there is no interpreter, by CPython's own state."""
+
+    NEVER_STARTED = "Py_Initialize() has not made one yet"
+    ENDED = "Py_Finalize() has deleted it"
+
+
+def absent(view: View, modules: Sequence[Module], version: Optional[Version]) -> Optional[Absent]:
+    """Why CPython, which is in one of these modules, has no interpreter (3.7 and newer); None if it may have one."""
     for address in (address for module in modules for address in addresses_of(module, _RUNTIME)):
         try:
             known = _layout_at(view, address, version)
             runtime = known[1].runtime if known is not None else None
             if runtime is None:
                 continue
-            return not any(view.word(address + field) for field in (runtime.interpreters, runtime.main_interpreter, runtime.finalizing))
+            if any(view.word(address + field) for field in (runtime.interpreters, runtime.main_interpreter)):
+                return None
+            return Absent.ENDED if view.word(address + runtime.finalizing) else Absent.NEVER_STARTED
         except Unreadable:
             continue
-    return False
+    return None
 
 
 def addresses_of(module: Module, name: str) -> list[int]:

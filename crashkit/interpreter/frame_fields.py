@@ -23,5 +23,10 @@ def builtins_at(objects: Objects) -> int:
     return _behind_code(objects, 4 if objects.version >= (3, 12) else -2 if objects.version >= (3, 11) else 1)
 
 
+def locals_at(objects: Objects) -> int:
+    """The offset of the pointer to the variables of code that keeps them in a dict (`f_locals`)."""
+    return globals_at(objects) + (2 if objects.version >= (3, 11) else 1) * objects.view.word_size
+
+
 def _behind_code(objects: Objects, words: int) -> int:
     return objects.layout.frame.code + words * objects.view.word_size

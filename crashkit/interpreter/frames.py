@@ -16,7 +16,7 @@ import msgspec
 from crashkit.interpreter import datastack
 from crashkit.interpreter.cframes import CStacks
 from crashkit.interpreter.code import Code, Slot, read_code, read_slots
-from crashkit.interpreter.frame_fields import LAST_OWNER, OWNED_BY_C, OWNED_BY_OBJECT, OWNED_BY_THREAD, TAGS, globals_at
+from crashkit.interpreter.frame_fields import LAST_OWNER, OWNED_BY_C, OWNED_BY_OBJECT, OWNED_BY_THREAD, TAGS, globals_at, locals_at
 from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.running import running_chains
@@ -370,8 +370,7 @@ class Frames:
     def is_of_module(self, frame: FrameState) -> bool:
         """Whether the frame runs the code of a module: its variables are the module's (`f_globals`, `f_locals`)."""
         try:
-            behind = 2 if self._objects.version >= (3, 11) else 1
-            names, own = (self._view.word(frame.address + globals_at(self._objects) + at * self._view.word_size) for at in (0, behind))
+            names, own = (self._view.word(frame.address + at(self._objects)) for at in (globals_at, locals_at))
         except Unreadable:
             return False
         return names != 0 and names == own

@@ -10,10 +10,11 @@ from typing import NamedTuple, Optional
 import msgspec
 
 from crashkit.interpreter.accessed import Accessed, Place, accessed, below
+from crashkit.interpreter.dict_variables import dict_variables
 from crashkit.interpreter.exceptions import Raised, carried, chain
 from crashkit.interpreter.finding import Found, Module, addresses_of, find
 from crashkit.interpreter.forward import ForwardLine, forward_lines
-from crashkit.interpreter.frames import Frames, FrameState
+from crashkit.interpreter.frames import Frames, FrameState, Variable
 from crashkit.interpreter.greenlets import GreenletReader, Greenlets
 from crashkit.interpreter.held import Holders
 from crashkit.interpreter.kept_sources import KeptSource, kept_sources
@@ -172,15 +173,15 @@ def read_python(
         unplaced=unled.chains,
         may_be_suspended=unled.may_be_suspended,
         variables=lambda frame: [
-            Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
+            Value(one.name, values.text(one.value), one.is_argument) for one in _variables(objects, frames, values, frame)
         ],
         exception=lambda thread: _exception(objects, values, thread),
         raised=lambda thread: _raised(objects, frames, values, thread),
         pending=lambda thread: _set_exception(objects, values, thread),
         carried=lambda place: carried(objects, frames, values, place),
         visited=lambda natives, fault: visited(objects, natives, fault),
-        accessed=lambda thread, order, address: accessed(objects, values.arrays, _places(frames, thread, order), address),
-        below=lambda thread, order, address: _below(objects, values, found, _places(frames, thread, order), address),
+        accessed=lambda thread, order, address: accessed(objects, values.arrays, _places(objects, frames, values, thread, order), address),
+        below=lambda thread, order, address: _below(objects, values, found, _places(objects, frames, values, thread, order), address),
         loaded=lambda other, told: _loaded(Objects(View(other), found.layout, found.version, View(other, told)), found),
         kept_sources=lambda wanted: {
             name: lines for one in found.interpreters for name, lines in kept_sources(objects, one, values.nothing, wanted).items()
@@ -225,9 +226,14 @@ def _states(view: View, found: Found, idents: Mapping[int, int]) -> tuple[dict[O
     return states, lost, len(held) if found.interpreters else 0
 
 
-def _places(frames: Frames, thread: PythonThread, order: Sequence[int]) -> Iterator[tuple[Place, int]]:
+def _variables(objects: Objects, frames: Frames, values: Values, frame: FrameState) -> list[Variable]:
+    own = frames.variables(frame, _MOST_VARIABLES)
+    return [*own, *dict_variables(objects, frame, values.type_name, _MOST_VARIABLES - len(own))]
+
+
+def _places(objects: Objects, frames: Frames, values: Values, thread: PythonThread, order: Sequence[int]) -> Iterator[tuple[Place, int]]:
     for index in order:
-        for variable in frames.variables(thread.stack.inner[index], _MOST_VARIABLES):
+        for variable in _variables(objects, frames, values, thread.stack.inner[index]):
             yield Place(index, variable.name), variable.value
 
 

@@ -6,7 +6,9 @@ import re
 from collections.abc import Sequence
 
 from crashkit.model import Frame, NativeFrame
-from crashkit.naming.functions import plain
+from crashkit.naming.functions import plain, without_suffix
+
+EVALUATE = "_PyEval_EvalFrameDefault"
 
 SIGNAL_FRAME = "<signal handler called>"
 """gdb's name for the frame that the kernel puts between a signal handler and the code that it interrupted."""
@@ -138,6 +140,11 @@ _OF_PYTHON = {
     "signal_pthread_kill": "signal.pthread_kill()",
 }
 """Functions of Modules/posixmodule.c and signalmodule.c, and what a program calls to end itself by them."""
+
+
+def is_evaluation(frame: NativeFrame) -> bool:
+    """Whether the frame is a call of CPython's evaluation function."""
+    return without_suffix(frame.function or "") == EVALUATE
 
 
 def python_call(function: str | None) -> str | None:

@@ -241,6 +241,7 @@ def _has(innermost: PythonFrame, value: Value) -> bool:
 
 def _pointers(frame: PythonFrame, address: int, handed: frozenset[str]) -> Iterator[Value]:
     mentioned = used(frame)
+    mentioned += [item for value in mentioned for item in _handed_items(value)]
     if is_null(address) and ADDRESS in handed and address and (source_line(frame) is None or frame.source_changed):
         # Which variables the line uses is not known, as in a zip file or a frozen program: the only one with just this value tells.
         same = [Value(name, text, frame) for name, text in frame.locals.items() if number(text) == address]
@@ -256,6 +257,13 @@ def _pointers(frame: PythonFrame, address: int, handed: frozenset[str]) -> Itera
     others = (Value(name, text, frame) for name, text in frame.locals.items())
     near = [value for value in (*mentioned, *others) if (found := number(value.text)) is not None and 0 <= address - found < _FIELD]
     yield from sorted(near, key=lambda value: address - (number(value.text) or 0))
+
+
+def _handed_items(value: Value) -> Iterator[Value]:
+    """The items of a tuple or list that the line hands on one by one: `print_record(template, *fields)`."""
+    handed = re.search(rf"(?<!\*)\*\s{{0,8}}{re.escape(value.name)}\b", _blanked(statement(value.frame) or ""))
+    if handed is not None and value.text[:1] in ("(", "["):
+        yield from (Value(f"{value.name}[{index}]", item, value.frame) for index, item in enumerate(_items(value.text)))
 
 
 def zeros(frame: PythonFrame, signal: Signal | None) -> list[Value]:

@@ -148,7 +148,7 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Line]:
     if greenlet := greenlets.greenlet_of(crash, thread):
         yield from page.field("greenlet", greenlets.sentence(crash, greenlet), 2)
     if thread and (told is None or told.chosen.why is not None):
-        yield from page.field("python", wording.unread_python(crash, thread) or "no Python frame in this thread")
+        yield from page.field("python", wording.without_python(crash, thread))
     yield from _python(told, page)
     yield from _forward(thread, page)
     for pending in (crash.python.pending_signals if crash.python else ())[:_MOST_PENDING]:

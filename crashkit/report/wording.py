@@ -36,7 +36,7 @@ from crashkit.naming.functions import libc_name, plain
 from crashkit.naming.functions import short_function as short_function
 from crashkit.naming.gil import INTERPRETER, waits_for_gil
 from crashkit.naming.interrupted import handled_said, handler_at, handler_said, interrupted
-from crashkit.naming.machinery import handler_end, is_call, is_machinery, is_outermost, python_call
+from crashkit.naming.machinery import handler_end, is_call, is_evaluation, is_machinery, is_outermost, python_call
 from crashkit.naming.own_code import is_own as is_own
 from crashkit.naming.own_code import own_line, python_frames
 from crashkit.naming.standing import standing
@@ -564,8 +564,23 @@ def unread_python(crash: Crash, thread: Thread) -> str | None:
     frame = own_at(thread) or python_at(thread)
     if (frame is not None and frame.function) or not (frame is not None or thread.python_unread):
         return None
+    if _is_text(crash):
+        return "its lines are in this text, but not the functions"
     why = "the core is truncated" if crash.source is not None and crash.source.truncated else "the memory of its Python stack is damaged"
     return f"its frames cannot be named: {why}" if frame is not None else f"not readable: {why}"
+
+
+def without_python(crash: Crash, thread: Thread) -> str:
+    """What is known of a thread of which no Python line is."""
+    unread = unread_python(crash, thread)
+    if unread is None and _is_text(crash) and any(thread.natives()):
+        runs = any(is_evaluation(frame) for frame in thread.natives())
+        return "it ran Python code, whose lines are not in this text" if runs else "no Python line in this text"
+    return unread or "no Python frame in this thread"
+
+
+def _is_text(crash: Crash) -> bool:
+    return crash.source is not None and crash.source.kind not in ("core", "gpu-core", "live", "folder", "job")
 
 
 def handler_note(crash: Crash) -> str | None:

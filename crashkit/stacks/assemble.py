@@ -73,7 +73,7 @@ def assemble(scene: Scene, answers: Sequence[Answer], dumps: Sequence[Sequence[T
 
 def _is_unread(scene: Scene, answers: Sequence[Answer], thread: Thread, stack: PythonStack) -> Optional[bool]:
     """True unless its frames are known, or that it has none: its whole stack was read, or all states of threads, without one of it."""
-    if stack.frames or scene.interpreter is None or scene.interpreter.is_too_old or any(one.python_started is False for one in answers):
+    if stack.frames or scene.interpreter is None or scene.interpreter.is_too_old or any(one.has_no_interpreter for one in answers):
         return None
     read = [answer for answer in answers if answer.python]
     theirs = [found for answer in read if (found := (answer.python or {}).get(thread.tid or 0)) is not None]

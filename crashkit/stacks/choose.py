@@ -72,9 +72,9 @@ def _with(frame: PythonFrame, other: PythonFrame) -> PythonFrame:
         for name, text in other.locals.items()
         if name in frame.locals and len(_UNREAD.findall(text)) < len(_UNREAD.findall(frame.locals[name]))
     }
-    if not told and (frame.columns or not other.columns):
-        return frame
-    return replace(frame, columns=frame.columns or other.columns, locals={**frame.locals, **told})
+    # libpython.py does not read the variables of a module.
+    shown = {**frame.locals, **told} or other.locals
+    return replace(frame, columns=frame.columns or other.columns, locals=shown)
 
 
 def _without_shims(stack: PythonStack) -> PythonStack:

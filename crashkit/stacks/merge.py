@@ -15,8 +15,9 @@ import msgspec
 
 from crashkit.model import Frame, NativeFrame, PythonFrame
 from crashkit.naming.functions import without_suffix
+from crashkit.naming.machinery import EVALUATE as EVALUATE
+from crashkit.naming.machinery import is_evaluation as is_evaluation
 
-EVALUATE = "_PyEval_EvalFrameDefault"
 # Between an evaluation and whoever asked for it: they say nothing that the Python frame does not.
 _AROUND = frozenset(
     (
@@ -35,11 +36,6 @@ class Merged(msgspec.Struct, frozen=True):
 
     frames: Optional[tuple[Frame, ...]]
     why: Optional[str] = None
-
-
-def is_evaluation(frame: NativeFrame) -> bool:
-    """Whether the frame is a call of CPython's evaluation function."""
-    return without_suffix(frame.function or "") == EVALUATE
 
 
 def is_interpreter(frame: NativeFrame) -> bool:

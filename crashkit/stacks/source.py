@@ -15,10 +15,13 @@ import msgspec
 from crashkit.crashfolder.files import is_planted, open_regular
 from crashkit.interpreter.kept_sources import KeptSource
 from crashkit.model import PythonFrame
+from crashkit.regex import regex
 from crashkit.stacks import command_text
 from crashkit.stacks.zipped_source import zipped_source
 
 _AROUND = 5
+_OF_MODULE = "<module>"
+_NAME = regex(r"[^\W\d]\w{0,199}")
 _MOST_BYTES = 8 << 20
 _LONGEST_LINE = 500
 _SUFFIXES = (".py", ".pyw", ".cu", ".cuh")
@@ -76,13 +79,14 @@ class Sources:
         if text is None or at > len(text.lines):
             return _without_columns(frame)
         first = max(1, at - _AROUND)
-        kept = self._kept.get(file)
+        kept, context = self._kept.get(file), text.lines[first - 1 : at + _AROUND]
         return msgspec.structs.replace(
             frame,
             file=(kept.title if kept is not None else None) or file,
+            locals=frame.locals if frame.function != _OF_MODULE else _named(frame.locals, context),
             columns=_characters(frame.columns, text.lines[at - 1]),
             source=text.lines[at - 1].strip(),
-            context=text.lines[first - 1 : at + _AROUND],
+            context=context,
             context_start=first,
             source_changed=file in self.newer,
         )
@@ -123,6 +127,12 @@ class Sources:
         if self._crashed_at is not None and changed > self._crashed_at:
             self.newer.add(name)
         return _Text(tuple(line.rstrip("\n")[:_LONGEST_LINE] for line in io.StringIO(text)))
+
+
+def _named(variables: dict[str, str], lines: Sequence[str]) -> dict[str, str]:
+    """Those that the lines name: a module's other variables are not of this place."""
+    names = {name for line in lines for name in _NAME.findall(line)}
+    return {name: text for name, text in variables.items() if name in names}
 
 
 def _without_columns(frame: PythonFrame) -> PythonFrame:

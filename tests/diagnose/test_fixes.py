@@ -16,7 +16,15 @@ from crashkit.evidence.text.log import crash_of_log, read_log
 from crashkit.model import Address, Crash, Instruction, Mapping, NativeFrame, Process, PythonFrame, Signal, Thread
 from crashkit.pipeline import analyze
 
-from ..crashes import CRASHERS, Interpreter, an_interpreter, an_unguarded_interpreter, python_crash, these_versions
+from ..crashes import (
+    CRASHERS,
+    Interpreter,
+    a_debuggable_interpreter,
+    an_interpreter,
+    an_unguarded_interpreter,
+    python_crash,
+    these_versions,
+)
 from .causes import library
 from .synthetic import crash
 
@@ -266,6 +274,17 @@ def test_the_variable_that_is_zero_where_a_division_failed(values: dict[str, str
     )
     (finding,) = [one for one in diagnose(died, load_catalog()).findings if one.id == "sigfpe-integer-divide"]
     assert finding.fix[0] == (said or "Guard the divisor before the division: it was zero, or -1 with the smallest integer.")
+
+
+@pytest.mark.slow
+def test_a_python_function_of_the_name_of_a_c_function_is_no_part_of_its_recursion(tmp_path: Path) -> None:
+    """pickle's own `save` follows what the program's `save` gave it. Without symbols, the C function has no name."""
+    program = "import pickle, sys\n\nclass Node:\n    def __init__(self, next):\n        self.next = next\n\n"
+    program += "def save(node):\n    return pickle.dumps(node)\n\nsys.setrecursionlimit(10**6)\nnode = None\n"
+    program += "for _ in range(10**6):\n    node = Node(node)\nsave(node)\n"
+    (tmp_path / "linked.py").write_text(program)
+    told = overflow(analyze(python_crash(tmp_path / "linked.py", python=a_debuggable_interpreter()).core))
+    assert told[0].startswith("Make the data flatter if `save"), told
 
 
 @pytest.mark.slow

@@ -28,6 +28,17 @@ def test_an_object_without_a_type(kind: str, python: Interpreter) -> None:
     check(crash_of(kind, python).findings[0], VARIABLES[kind])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("python", every_interpreter())
+def test_a_pointer_in_place_of_an_object_is_no_null_pointer(python: Interpreter) -> None:
+    crash = crash_of("item", python)
+    assert crash.signal is not None and (crash.signal.reason, crash.signal.address) == ("unmapped", 0x49)
+    assert "0x41 was used as a pointer, a number that is too small for one" in (crash.signal.detail or "")
+    finding = crash.findings[0]
+    assert (finding.id, finding.confidence) == ("object-overwritten", "certain")
+    assert "`names` has the pointer 0x41 in place of an object" in finding.summary
+
+
 @needs_gdb
 @pytest.mark.slow
 def test_an_object_without_a_type_beside_libpython() -> None:

@@ -23,8 +23,12 @@ SIGNATURES = {
     "no_object": ("null-deref", "certain", "library.function.restype = ctypes.c_void_p   # it returned NULL"),
     "field": ("foreign-pointer-dangling", "certain", "Look at the address behind a ctypes object"),
     "item": ("foreign-pointer-dangling", "certain", "Look at the address behind a ctypes object"),
+    "starred": ("null-deref", "certain", "Check `fields[0]` before "),
+    "given": ("foreign-pointer-dangling", "likely", "Compare what "),
     "without_gil": ("gil-not-held", "likely", "ctypes.PyDLL(name)"),
 }
+
+PLACES = {"given": "compare"}
 
 
 @pytest.mark.slow
@@ -56,7 +60,7 @@ def _check(kind: str, python: Interpreter) -> None:
     crash = analyze(python_crash("pointers.py", kind, python=python).core)
     (finding,) = crash.findings
     assert (finding.id, finding.confidence) == SIGNATURES[kind][:2], finding
-    assert SIGNATURES[kind][2] in finding.fix[0] and f"{kind} (pointers.py:" in first_answer(crash)
+    assert SIGNATURES[kind][2] in finding.fix[0] and f"{PLACES.get(kind, kind)} (pointers.py:" in first_answer(crash)
 
 
 WHOLE = 0x7F12_3456_7000

@@ -128,6 +128,12 @@ def test_the_summary_says_where_it_stood(name: str, place: str) -> None:
     assert place in (_of_log(LOGS / f"{name}.log")[0].summary or "")
 
 
+def test_the_line_of_the_supervisor_is_not_where_the_task_stood() -> None:
+    """The traceback of Celery's hard limit is that of its main process."""
+    (finding,) = _of_log(LOGS / "celery-hard.log")
+    assert finding.id == "timeout-task" and "It was at" not in (finding.summary or "")
+
+
 def test_the_stacks_that_pytest_timeout_prints() -> None:
     """Of each thread but its own, innermost frame first; nothing but frames is in them."""
     evidence = read_log(LOGS / "pytest-thread.log")

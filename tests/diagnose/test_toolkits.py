@@ -200,6 +200,20 @@ def test_a_program_that_releases_an_object_after_the_end(python: Interpreter) ->
 
 
 @needs_gdb
+@needs_x86_64()
+@pytest.mark.slow
+@pytest.mark.parametrize("python", some_interpreters("3.11", "3.12", "3.13"))
+def test_a_callback_that_c_runs_at_exit_finds_no_interpreter(python: Interpreter) -> None:
+    """Nothing is damaged or missing then, and the fix is one of Python."""
+    crash = analyze(python_crash("after_the_end.py", python=python).core)
+    assert crash.thread is not None and not crash.thread.python_unread
+    assert crash.python is not None and crash.python.finalizing
+    assert not [error.message for error in crash.soft_errors if "thread states" in error.message]
+    assert crash.findings[0].id == "finalization-static-dtor"
+    assert [fix.split("(")[0] for fix in crash.findings[0].fix] == ["atexit.register", "atexit.register"]
+
+
+@needs_gdb
 @pytest.mark.slow
 @pytest.mark.parametrize("python", some_interpreters("3.11", "3.13"))
 def test_a_program_that_uses_python_before_its_beginning(python: Interpreter) -> None:

@@ -89,6 +89,14 @@ def test_who_loses_the_other_end_of_a_pipe_only_tells_of_its_end(how: str, tmp_p
     assert functions(crash)[-2:] == ["ask", "<module>"]
 
 
+def test_where_a_syntax_error_is_in_text_is_no_frame(tmp_path: Path) -> None:
+    """It has no function, as every frame has, and would hide the line of the program that compiled the text."""
+    program = tmp_path / "rules.py"
+    program.write_text("def load(rule):\n    return compile(rule, '<rule>', 'eval')\nload('1 +')\n")
+    crash = read(subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60).stderr, tmp_path)
+    assert functions(crash) == ["load", "<module>"]
+
+
 def test_the_exception_of_the_other_process_is_shown_where_it_is_known(tmp_path: Path) -> None:
     crash = read(printed("raises", "send", tmp_path), tmp_path)
     assert functions(crash)[0] == "work"

@@ -72,6 +72,7 @@ FAULTS = {
     "divide": ("SIGFPE", "FPE_INTDIV", "integer-divide", None, None),
     "quotient": ("SIGFPE", "FPE_INTDIV", "quotient-overflow", None, None),
     "large_frame": ("SIGSEGV", "SEGV_MAPERR", "stack-overflow", "write", ...),
+    "large_frame_over_file": ("SIGSEGV", "SEGV_ACCERR", "stack-overflow", "write", ...),
     "unmapped_call": ("SIGSEGV", "SEGV_MAPERR", "unmapped", "execute", ...),
     "ud2": ("SIGILL", "ILL_ILLOPN", "trap", None, ...),
     "int3": ("SIGTRAP", "SI_KERNEL", "trap", None, None),

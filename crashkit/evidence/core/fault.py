@@ -42,6 +42,7 @@ from crashkit.naming.signals import (
 _TOP = 2**64
 _KERNEL_HALF = 1 << 63
 _PAGE = 4096
+_WORD = 8
 
 # From here on a number of bytes is said in hexadecimal.
 _LARGE_COUNT = 1 << 16
@@ -397,7 +398,7 @@ def _segmentation_fault(signal: Signal, scene: _Scene) -> Signal:
     if stack:
         size = _size(stack.end - stack.start)
         return _reason(signal, "stack-overflow", f"{what}: below the end of the thread's stack ({size}, all used){quote}")
-    if signal.code == _SEGV_MAPERR and (left := _left_stack(address, scene)) is not None:
+    if signal.code in (_SEGV_MAPERR, _SEGV_ACCERR) and (left := _left_stack(address, scene)) is not None:
         text = f"{what}: {_size(left.start - address)} below the end of the thread's stack, which a function took at once"
         return _reason(signal, "stack-overflow", text + quote)
     special = _SPECIAL_CODES.get(signal.code or 0)
@@ -466,11 +467,12 @@ def _overflowed_stack(address: int, scene: _Scene, unmapped: bool) -> Range | No
 def _left_stack(address: int, scene: _Scene) -> Range | None:
     """The stack that a function with very large local variables left, past the guard below it: else None.
 
-    The stack pointer is where nothing is mapped, and the frame pointer still in the stack, or the next mapping above is the main thread's
-    stack.
+    The stack pointer is where no stack can be: nothing is mapped there, or a file's code or constants. The frame pointer is still in the
+    stack, or the next mapping above is the main thread's stack.
     """
     sp = scene.sp
-    if sp is None or abs(address - sp) > _NEAR_STACK_POINTER or scene.mapping_at(sp) is not None:
+    home = scene.mapping_at(sp) if sp is not None else None
+    if sp is None or abs(address - sp) > _NEAR_STACK_POINTER or (home is not None and _is_open(home)):
         return None
     above = [mapping for mapping in scene.mappings if sp < mapping.start <= sp + _LARGEST_FRAME]
     frame = scene.registers.get(scene.architecture.frame_pointer)
@@ -485,7 +487,7 @@ def _is_open(mapping: Range) -> bool:
 
 def _is_null(address: int, access: Access | None, scene: _Scene) -> bool:
     if is_null(address):
-        return True
+        return _small_number(access, scene) is None
     if access is None or access.base is None or access.segment or access.implied:
         return False
     registers = scene.registers
@@ -498,6 +500,14 @@ def _is_null(address: int, access: Access | None, scene: _Scene) -> bool:
     return access.scale > 1 or min(index, _TOP - index) < _LARGE_OFFSET
 
 
+def _small_number(access: Access | None, scene: _Scene) -> int | None:
+    """The number that was used as a pointer to a word and is none, nor a null pointer plus an offset: words are aligned."""
+    if access is None or access.base is None or access.index is not None or access.size != _WORD:
+        return None
+    base = scene.registers.get(access.base, 0)
+    return base if is_null(base) and base % _WORD else None
+
+
 def _null(address: int) -> str:
     if address == 0:
         return "a null pointer"
@@ -507,6 +517,8 @@ def _null(address: int) -> str:
 
 
 def _unmapped(address: int, access: Access | None, mapping: Range | None, scene: _Scene) -> str:
+    if (number := _small_number(access, scene)) is not None and is_null(address):
+        return f"{_hex(number)} was used as a pointer, a number that is too small for one"
     base = scene.registers.get(access.base) if access and access.base else None
     if base == _TOP - 1:
         return "-1 was used as a pointer: an error that went unchecked (MAP_FAILED is -1), or memory that is filled with 0xff"

@@ -68,6 +68,8 @@ class Traceback(Reader):
         if margin := _MARGIN.match(text):
             text = margin["rest"]
         if match := _FRAME.match(text):
+            if match["function"] is None and match["file"].startswith("<"):
+                return True  # where a SyntaxError is, in no file; a frame names its function
             return self._open(match["file"], int(match["line"]), match["function"])
         if match := _IPYTHON_FRAME.match(text):
             line = match["line"] or match["line2"]
