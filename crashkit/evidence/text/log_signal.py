@@ -64,7 +64,6 @@ _TEXTS = {
     "illegal": SIGILL,
     "numerical": SIGFPE,
     "floating point exception": SIGFPE,
-    "floating-point exception": SIGFPE,
     "erroneous arithmetic operation": SIGFPE,
     "trace/breakpoint trap": SIGTRAP,
     "trace/bpt trap": SIGTRAP,
@@ -206,7 +205,7 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
 def named(fields: dict[str, str]) -> Optional[int]:
     """The signal's number, from its name or number in a line; numbers of macOS differ, so the name counts first."""
     text = fields.get("signal", fields.get("signal2", "")).strip() or _of_exception(fields)
-    number = signal_number(text.upper()) or signal_number("SIG" + text.upper()) or _TEXTS.get(text.lower())
+    number = signal_number(text.upper()) or signal_number("SIG" + text.upper()) or _TEXTS.get(text.lower().replace("-", " "))
     if number is not None:
         return number
     given = next((fields[name] for name in ("number", "number2") if name in fields), "").lstrip("-")

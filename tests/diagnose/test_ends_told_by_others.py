@@ -1,0 +1,94 @@
+"""How a process ended, as other programs print it: shells, supervisors, editors, other loaders and compilers' runtimes; and look-alikes."""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import pytest
+
+from .test_public_reports import Report, judged
+
+FORMS = [
+    # A shell's words, copied with hyphens or other capitals.
+    ("illegal-instruction", "python3 detect.py\nIllegal-instruction (core dumped)"),
+    ("illegal-instruction", "$ ./run.py\nillegal-hardware-instruction (core-dumped)"),
+    ("illegal-instruction", "It stops with an illegal-instruction error in the second epoch"),
+    ("illegal-instruction", "importing the wheel crashes python 2.7 on OS X (EXC_BAD_INSTRUCTION)"),
+    ("trap-reached", "The app dies on launch on the M1: EXC_BREAKPOINT"),
+    ("self-abort", "/usr/bin/serve: line 9: abort (Core dumped)"),
+    # Intel's Fortran.
+    ("fortran-runtime-error", "epoch 3\nforrtl: error (200): program aborting due to control-C event\nImage              PC                Routine"),
+    ("fortran-runtime-error", "forrtl: error (200): program aborting due to window-CLOSE event"),
+    ("fortran-runtime-error", "forrtl: error (69): process interrupted (SIGINT)"),
+    ("killed-by-sigterm", "forrtl: error (78): process killed (SIGTERM)\nImage              PC                Routine            Line"),
+    ("windows-access-violation", "forrtl: severe (157): Program Exception - access violation\nImage              PC                Routine"),
+    ("stack-overflow", "forrtl: severe (170): Program Exception - stack overflow\nImage              PC                Routine"),
+    ("illegal-instruction", "forrtl: severe (168): Program Exception - illegal instruction"),
+    # Supervisors.
+    ("supervisor-worker-crashed", "Starting monitor for PID 212.\nServer with PID 212 exited with code -11."),
+    ("supervisor-worker-crashed", "watcher: app (pid 7731) died unexpectedly, status -6"),
+    ("supervisor-worker-crashed", "[pid=88] terminated abnormally, returncode=-7"),
+    ("supervisor-worker-crashed", "render backend exited unexpectedly with code -11"),
+    ("supervisor-worker-crashed", "distributed.nanny - WARNING - Worker process 991 exited with status 1\ndistributed.nanny - WARNING - Restarting worker"),
+    ("supervisor-worker-crashed", "2024/01/01 10:00:00 [alert] 12#12: worker process 31 exited with code 2"),
+    ("supervisor-worker-crashed", 'LOG:  background worker "python ext" (PID 3121) exited with exit code 1'),
+    ("supervisor-worker-crashed", "WARNING: [pool www] child 77 exited with code 70 after 3.1 seconds from start"),
+    # Editors.
+    ("supervisor-worker-crashed", "error: plugin_host-3.8 has exited unexpectedly, some plugin functionality won't be available until Sublime Text has been restarted"),
+    ("supervisor-worker-crashed", "Extension host terminated unexpectedly. The following extensions were running: ms-python.python"),
+    ("supervisor-worker-crashed", "[info] Extension host with pid 4242 exited with code: 0, signal: SIGSEGV."),
+    ("supervisor-worker-crashed", "The Pylance server crashed 5 times in the last 3 minutes. The server will not be restarted."),
+    ("supervisor-worker-crashed", "[Error - 9:10:11] Connection to server got closed. Server will not be restarted."),
+    ("supervisor-worker-crashed", "Client pylsp quit with exit code 0 and signal 11. Check log for errors: lsp.log"),
+    ("supervisor-worker-crashed", "Client jedi_language_server quit with exit code 1 and signal 0. Check log for errors: lsp.log"),
+    ("supervisor-worker-crashed", "Server pylsp:31337/starting exited with status signal(check corresponding stderr buffer for details). Do you want to restart it?"),
+    ("supervisor-worker-crashed", "Process elpy-rpc<2> segmentation fault (core dumped)"),
+    ("supervisor-worker-crashed", "\nProcess Python aborted"),
+    # A DataLoader's message as torch's source has it.
+    (
+        "supervisor-worker-crashed",
+        "-> 1243     raise RuntimeError('DataLoader worker (pid(s) {}) exited unexpectedly'.format(pids_str)) from e\n   1244 if isinstance(e, queue.Empty):",
+    ),
+    ("supervisor-worker-crashed", "    raise RuntimeError(f'DataLoader worker (pid(s) {pids_str}) exited unexpectedly') from e"),
+    # Loaders.
+    ("abi-undefined-symbol", "python3 does not start on the router:\nlibpython3.12.so.1.0: preadv2: symbol not found"),
+    ("abi-undefined-symbol", "/usr/bin/tool: __res_init: symbol not found"),
+    ("abi-undefined-symbol", 'ld-elf.so.1: /usr/local/lib/libopen.so.3: Undefined symbol "open_all"'),
+    ("abi-undefined-symbol", "ld.so.1: python3: fatal: relocation error: file /opt/lib/_fast.so: symbol fast_open: referenced symbol not found"),
+    ("abi-undefined-symbol", 'ImportError: dlopen failed: cannot locate symbol "PyFoo_New" referenced by "/data/data/com.termux/files/usr/lib/_foo.so"...'),
+    # GLib's check in a method of C++, which has colons and spaces in its name.
+    (
+        "c-assertion-failed",
+        "APP:ERROR:../src/view.cc:41:bool app::view::View::paint(int, app::Area*): assertion failed: (area != nullptr)\nBail out! APP:ERROR:../src/view.cc:41:bool app::view::View::paint(int, app::Area*): assertion failed: (area != nullptr)\nAborted",
+    ),
+]
+
+LOOK_ALIKES = [
+    "Illegal-instruction handlers are documented in the manual (see core dumps).",
+    "forrtl: error (200) is explained in the FAQ of the compiler.",
+    "forrtl: warning (406): fort: (1): In call to F, an array temporary was created for argument #1",
+    "Server with PID 43 exited with code 0.",
+    "Process 43 exited normally. See chapter -11 of the list.",
+    "the job (pid 9) died of 3.5 -4 °C",
+    "distributed.nanny - INFO - Worker process 991 exited with status 0",
+    "2024/01/01 10:00:00 [notice] 12#12: worker process 31 exited with code 0",
+    "NCARCluster(processes=9, memory='10GB', resource_spec='select=1:ncpus=36:mem=10GB') cannot be used with dask workers, they are restarted",
+    "Client pylsp quit with exit code 0 and signal 0.",
+    "[info] Extension host with pid 4242 exited with code: 0, signal: unknown.",
+    "Process Python finished",
+    "if self._workers_status: raise RuntimeError('DataLoader worker (pid(s) {}) has a timeout')",
+    "readme.txt: preadv2: symbol not found in the index",
+    "GLib-CRITICAL **: g_object_ref: assertion 'G_IS_OBJECT (object)' failed",
+]
+
+
+@pytest.mark.parametrize(("expected", "text"), FORMS, ids=[f"{number}-{form[0]}" for number, form in enumerate(FORMS)])
+def test_form(expected: str, text: str) -> None:
+    verdict = judged(Report(url="", text=text + "\n", expect=expected))
+    assert (verdict.outcome, verdict.taken) == ("first", expected)
+
+
+@pytest.mark.parametrize("text", LOOK_ALIKES)
+def test_nothing_is_claimed_of_a_look_alike(text: str) -> None:
+    verdict = judged(Report(url="", text=text + "\n", crash=False))
+    assert (verdict.taken, verdict.false) == (None, ())
