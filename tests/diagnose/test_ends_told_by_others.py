@@ -17,11 +17,17 @@ FORMS = [
     ("trap-reached", "The app dies on launch on the M1: EXC_BREAKPOINT"),
     ("self-abort", "/usr/bin/serve: line 9: abort (Core dumped)"),
     # Intel's Fortran.
-    ("fortran-runtime-error", "epoch 3\nforrtl: error (200): program aborting due to control-C event\nImage              PC                Routine"),
+    (
+        "fortran-runtime-error",
+        "epoch 3\nforrtl: error (200): program aborting due to control-C event\nImage              PC                Routine",
+    ),
     ("fortran-runtime-error", "forrtl: error (200): program aborting due to window-CLOSE event"),
     ("fortran-runtime-error", "forrtl: error (69): process interrupted (SIGINT)"),
     ("killed-by-sigterm", "forrtl: error (78): process killed (SIGTERM)\nImage              PC                Routine            Line"),
-    ("windows-access-violation", "forrtl: severe (157): Program Exception - access violation\nImage              PC                Routine"),
+    (
+        "windows-access-violation",
+        "forrtl: severe (157): Program Exception - access violation\nImage              PC                Routine",
+    ),
     ("stack-overflow", "forrtl: severe (170): Program Exception - stack overflow\nImage              PC                Routine"),
     ("illegal-instruction", "forrtl: severe (168): Program Exception - illegal instruction"),
     # Supervisors.
@@ -29,19 +35,28 @@ FORMS = [
     ("supervisor-worker-crashed", "watcher: app (pid 7731) died unexpectedly, status -6"),
     ("supervisor-worker-crashed", "[pid=88] terminated abnormally, returncode=-7"),
     ("supervisor-worker-crashed", "render backend exited unexpectedly with code -11"),
-    ("supervisor-worker-crashed", "distributed.nanny - WARNING - Worker process 991 exited with status 1\ndistributed.nanny - WARNING - Restarting worker"),
+    (
+        "supervisor-worker-crashed",
+        "distributed.nanny - WARNING - Worker process 991 exited with status 1\ndistributed.nanny - WARNING - Restarting worker",
+    ),
     ("supervisor-worker-crashed", "2024/01/01 10:00:00 [alert] 12#12: worker process 31 exited with code 2"),
     ("supervisor-worker-crashed", 'LOG:  background worker "python ext" (PID 3121) exited with exit code 1'),
     ("supervisor-worker-crashed", "WARNING: [pool www] child 77 exited with code 70 after 3.1 seconds from start"),
     # Editors.
-    ("supervisor-worker-crashed", "error: plugin_host-3.8 has exited unexpectedly, some plugin functionality won't be available until Sublime Text has been restarted"),
+    (
+        "supervisor-worker-crashed",
+        "error: plugin_host-3.8 has exited unexpectedly, some plugin functionality won't be available until Sublime Text has been restarted",
+    ),
     ("supervisor-worker-crashed", "Extension host terminated unexpectedly. The following extensions were running: ms-python.python"),
     ("supervisor-worker-crashed", "[info] Extension host with pid 4242 exited with code: 0, signal: SIGSEGV."),
     ("supervisor-worker-crashed", "The Pylance server crashed 5 times in the last 3 minutes. The server will not be restarted."),
     ("supervisor-worker-crashed", "[Error - 9:10:11] Connection to server got closed. Server will not be restarted."),
     ("supervisor-worker-crashed", "Client pylsp quit with exit code 0 and signal 11. Check log for errors: lsp.log"),
     ("supervisor-worker-crashed", "Client jedi_language_server quit with exit code 1 and signal 0. Check log for errors: lsp.log"),
-    ("supervisor-worker-crashed", "Server pylsp:31337/starting exited with status signal(check corresponding stderr buffer for details). Do you want to restart it?"),
+    (
+        "supervisor-worker-crashed",
+        "Server pylsp:31337/starting exited with status signal(check corresponding stderr buffer for details). Do you want to restart it?",
+    ),
     ("supervisor-worker-crashed", "Process elpy-rpc<2> segmentation fault (core dumped)"),
     ("supervisor-worker-crashed", "\nProcess Python aborted"),
     # A DataLoader's message as torch's source has it.
@@ -54,8 +69,14 @@ FORMS = [
     ("abi-undefined-symbol", "python3 does not start on the router:\nlibpython3.12.so.1.0: preadv2: symbol not found"),
     ("abi-undefined-symbol", "/usr/bin/tool: __res_init: symbol not found"),
     ("abi-undefined-symbol", 'ld-elf.so.1: /usr/local/lib/libopen.so.3: Undefined symbol "open_all"'),
-    ("abi-undefined-symbol", "ld.so.1: python3: fatal: relocation error: file /opt/lib/_fast.so: symbol fast_open: referenced symbol not found"),
-    ("abi-undefined-symbol", 'ImportError: dlopen failed: cannot locate symbol "PyFoo_New" referenced by "/data/data/com.termux/files/usr/lib/_foo.so"...'),
+    (
+        "abi-undefined-symbol",
+        "ld.so.1: python3: fatal: relocation error: file /opt/lib/_fast.so: symbol fast_open: referenced symbol not found",
+    ),
+    (
+        "abi-undefined-symbol",
+        'ImportError: dlopen failed: cannot locate symbol "PyFoo_New" referenced by "/data/data/com.termux/files/usr/lib/_foo.so"...',
+    ),
     # GLib's check in a method of C++, which has colons and spaces in its name.
     (
         "c-assertion-failed",
