@@ -113,3 +113,30 @@ def test_form(expected: str, text: str) -> None:
 def test_nothing_is_claimed_of_a_look_alike(text: str) -> None:
     verdict = judged(Report(url="", text=text + "\n", crash=False))
     assert (verdict.taken, verdict.false) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("expected", "text"),
+    [
+        ("c-assertion-failed", "Assertion failed when training the second chain\n\nbash: line 1: 23670 Aborted                 (core dumped) ( compute-prob )"),
+        ("c-assertion-failed", "assertion error in the decoder\nAbort trap: 6"),
+        ("fatal-python-error", 'Fatal Python error when the adapter shuts down\n  "exception" : {"codes":"0x0","type":"EXC_CRASH","signal":"SIGABRT"},'),
+        ("fatal-python-error", "fatal python error on exit of the second interpreter"),
+    ],
+)  # fmt: skip
+def test_a_title_says_what_the_output_does_not(expected: str, text: str) -> None:
+    verdict = judged(Report(url="", text=text + "\n"))
+    assert (verdict.taken, verdict.false) == (expected, ())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ("c-assertion-failed", "Assertion failed when the test compares both lists\nAssertionError: lists differ"),
+        ("c-assertion-failed", "Assertion failed in gather on my Mac: MPSNDArray, total bytes of NDArray > 2**32\nAbort trap: 6"),
+        ("fatal-python-error", "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f12 (most recent call first):\n  File \"a.py\", line 3 in f\n"),
+        ("fatal-python-error", "Fixed a fatal Python error on shutdown"),
+    ],
+)  # fmt: skip
+def test_a_title_that_says_something_else(wrong: str, text: str) -> None:
+    assert judged(Report(url="", text=text + "\n")).taken != wrong
