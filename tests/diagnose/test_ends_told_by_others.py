@@ -122,6 +122,9 @@ def test_nothing_is_claimed_of_a_look_alike(text: str) -> None:
         ("c-assertion-failed", "assertion error in the decoder\nAbort trap: 6"),
         ("fatal-python-error", 'Fatal Python error when the adapter shuts down\n  "exception" : {"codes":"0x0","type":"EXC_CRASH","signal":"SIGABRT"},'),
         ("fatal-python-error", "fatal python error on exit of the second interpreter"),
+        # What TensorFlow says on a machine without a GPU is no error of the program's.
+        ("killed-by-signal-9-unknown", "It always got killed at iteration 1\n\n2022-11-25 08:59:37.07: E tsl/cuda_driver.cc:267] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"),
+        ("killed-by-signal-9-unknown", "my job just gets killed after an hour\nE cuda_driver.cc:318] failed call to cuInit: CUDA_ERROR_UNKNOWN: unknown error"),
     ],
 )  # fmt: skip
 def test_a_title_says_what_the_output_does_not(expected: str, text: str) -> None:
