@@ -35,6 +35,11 @@ FORMS = [
     ("supervisor-worker-crashed", "watcher: app (pid 7731) died unexpectedly, status -6"),
     ("supervisor-worker-crashed", "[pid=88] terminated abnormally, returncode=-7"),
     ("supervisor-worker-crashed", "render backend exited unexpectedly with code -11"),
+    ("supervisor-worker-crashed", "watchdog: web.1 (pid 33): exit status -11"),
+    ("supervisor-worker-crashed", "00:00:01 web.1  | process terminated rc=-11"),
+    ("supervisor-worker-crashed", "Subprocess 4411 exited with -6"),
+    ("supervisor-worker-crashed", "Process Process-2 exited with code -11."),
+    ("supervisor-worker-crashed", "Kernel 3f4d died with exit code -7"),
     (
         "supervisor-worker-crashed",
         "distributed.nanny - WARNING - Worker process 991 exited with status 1\ndistributed.nanny - WARNING - Restarting worker",
@@ -89,6 +94,9 @@ LOOK_ALIKES = [
     "forrtl: error (200) is explained in the FAQ of the compiler.",
     "forrtl: warning (406): fort: (1): In call to F, an array temporary was created for argument #1",
     "Server with PID 43 exited with code 0.",
+    "Process finished with exit code -1",
+    "Subprocess 4411 exited with -1",
+    "The server exited at -11 degrees.",
     "Process 43 exited normally. See chapter -11 of the list.",
     "the job (pid 9) died of 3.5 -4 °C",
     "distributed.nanny - INFO - Worker process 991 exited with status 0",
@@ -143,3 +151,39 @@ def test_a_title_says_what_the_output_does_not(expected: str, text: str) -> None
 )  # fmt: skip
 def test_a_title_that_says_something_else(wrong: str, text: str) -> None:
     assert judged(Report(url="", text=text + "\n")).taken != wrong
+
+
+NVDA = """\
+INFO - watchdog.waitForFreezeRecovery (01:16:54.018) - watchdog (18536):
+Starting freeze recovery after 0.5 seconds.
+Listing stacks for Python threads:
+Python stack for thread 10748 (MainThread):
+  File "core.pyc", line 382, in run
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The screen reader crashes when the laptop wakes up\n" + NVDA,
+        "Crash in a browser\nERROR - watchdog._watcher (01:16:59.018):\nCore frozen in stack! (10.1 seconds)\n",
+        "the server crashes under load\n=====\nMon Jan  1 10:00:00 2024 : Greenlet <Greenlet at 0x7f10: handle(<Request 3>)> appears to be blocked\n",
+        "My worker dies\nBlocking detector ALARMED at\n  File \"hub.py\", line 9, in run\n",
+    ],
+)  # fmt: skip
+def test_a_program_watches_its_own_main_loop(text: str) -> None:
+    verdict = judged(Report(url="", text=text))
+    assert (verdict.taken, verdict.false) == ("hang-faulthandler-timeout", ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NVDA,  # a log in which nobody tells of a crash
+        "It crashes at once.\nINFO - watchdog: the watchdog was started, freeze recovery after 10 seconds is enabled\n",
+        "It crashes.\nThe path appears to be blocked by a firewall.\n",
+        "Segmentation fault (core dumped)\nStarting freeze recovery after 0.5 seconds.\n",
+    ],
+)
+def test_no_frozen_loop(text: str) -> None:
+    assert judged(Report(url="", text=text, crash=False)).taken != "hang-faulthandler-timeout"

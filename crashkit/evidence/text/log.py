@@ -80,6 +80,7 @@ _SUPPORTING = frozenset(
         "fork-warning",
         "c10-raised",
         "recursion",
+        "freeze-watchdog",
         "shm-small",
         "llvm-program",
         "triton-code",
