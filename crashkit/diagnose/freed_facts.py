@@ -1,8 +1,9 @@
-"""A pointer that is no block of the heap, given to free() or realloc(), where glibc crashed before it noticed: malloc/malloc.c and arena.c.
-Pure."""
+"""A pointer that is no block of the heap, given to free() or realloc(), where glibc crashed before it noticed, and notes of the allocator's
+that lead nowhere: malloc/malloc.c and arena.c. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import takewhile
 from typing import Optional
@@ -14,6 +15,13 @@ from crashkit.model import Mapping as Range
 from crashkit.naming.functions import libc_name
 from crashkit.regex import regex
 
+_ALLOCATES = regex(r"(?:__|__libc_)?(?:malloc|calloc|realloc|memalign|posix_memalign|aligned_alloc|valloc)")
+_FREES = regex(r"(?:__|__libc_)?(?:free|cfree)")
+_LIBC = regex(r"(?:^|/)libc(?:-[\d.]{3,8})?\.so")
+_TRAMPOLINES = regex(r"(?:^|/)libpthread[.-]")
+"""Where a handler returns to, up to glibc 2.33: the first frame of a stack that it printed."""
+_MOST_INNER = 4
+"""Functions within each other below malloc(): _int_malloc(), malloc_consolidate(), unlink_chunk(); and where a handler returns to."""
 _LOOKS = {
     **dict.fromkeys(("arena_for_chunk", "heap_for_ptr", "_int_free", "_int_free_chunk", "free", "cfree"), "free"),
     **dict.fromkeys(("realloc", "_int_realloc"), "realloc"),
@@ -55,6 +63,31 @@ def freed_no_block(case: Case) -> Outcome:
         ((chunk, mapping),) = places.items()
         text = f"was given {chunk + _WORD:#x}, which is in {_name(mapping, stack.thread.registers)}"
     return _told(stack, first, text)
+
+
+def unnamed_below_malloc(case: Case) -> Outcome:
+    """The crashed thread failed at an address in functions of the C library without names, which malloc() or a like one had called."""
+    return _unnamed_below(case, _ALLOCATES, 1)
+
+
+def unnamed_below_free(case: Case) -> Outcome:
+    """As `unnamed_below_malloc`, of free(): in two such functions, as one may be where a handler of the signal returns to."""
+    return _unnamed_below(case, _FREES, 2)
+
+
+def _unnamed_below(case: Case, called: re.Pattern[str], least: int) -> Outcome:
+    signal, stack = case.crash.signal, case.crashed
+    if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None or stack is None:
+        return unknown("the fault address")
+    natives = stack.natives
+    if len(natives) > 1 and not natives[0].name and _TRAMPOLINES.search(natives[0].module) and natives[0].module != natives[1].module:
+        natives = natives[1:]
+    inner = list(takewhile(lambda native: not native.name and _LIBC.search(native.module), natives))
+    caller = natives[len(inner)] if len(inner) < len(natives) else None
+    if not least <= len(inner) <= _MOST_INNER or caller is None or not _LIBC.search(caller.module) or not called.fullmatch(caller.name):
+        return no("it did not fail in functions without names below the allocator's")
+    evidence = Evidence(text=f"below {caller.name}, at {signal.address:#x}", thread=stack.thread.tid, frame=inner[0].index)
+    return Outcome(True, (evidence,))
 
 
 def link_of_free_block(case: Case) -> Outcome:
@@ -116,4 +149,6 @@ FREED_FACTS = {
     "freed-block-is-damaged": freed_block_is_damaged,
     "link-of-free-block": link_of_free_block,
     "freed-no-block": freed_no_block,
+    "unnamed-below-malloc": unnamed_below_malloc,
+    "unnamed-below-free": unnamed_below_free,
 }

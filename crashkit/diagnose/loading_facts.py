@@ -1,4 +1,6 @@
-"""What ran because a library was loaded (its constructors), or because Python code named it (C functions through ctypes). Pure."""
+"""What ran because a library was loaded (its constructors, a module's initialisation), or because Python code named it (C functions through
+ctypes). Pure.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,11 @@ _RUNS = re.compile(
 """What runs the constructors of a library that was loaded."""
 _LOADER = re.compile(r"/ld-(?:linux|musl|\d)[^/]*$|/ld\.so\.1$")
 _LOADS = re.compile(r"_*dl_?open\w*|dlopen\w*|_dl_catch_(?:error|exception)|_?PyImport_\w+|py_dl_open|_imp_create_dynamic\w*")
+
+
+_INITIALISES = re.compile(r"PyInit_\w+|__pyx_pymod_exec_\w+|pybind11_init_\w+|nanobind_init_\w+")
+"""A module's own function that its import calls; Cython's, pybind11's and nanobind's second part of it."""
+_RUNS_PYTHON = re.compile(r"_?PyEval_(?:EvalFrame|Vector|EvalCode)\w*|builtin_exec\w*|_PyFunction_Vectorcall")
 
 
 def in_constructor(case: Case) -> Outcome:
@@ -43,6 +50,20 @@ def in_constructor(case: Case) -> Outcome:
         fields["library"] = module.rpartition("/")[2]
     evidence = Evidence(text=natives[runs].name or code_in(natives[runs].frame), thread=case.crashed.thread.tid, frame=natives[runs].index)
     return Outcome(True, (evidence,), fields)
+
+
+def in_module_init(case: Case) -> Outcome:
+    """The crashed thread ran a module's initialisation, and no Python code that it had called."""
+    if case.crashed is None:
+        return unknown("the crashed thread")
+    for native in case.crashed.failing:
+        if _RUNS_PYTHON.fullmatch(native.name):
+            break
+        if _INITIALISES.fullmatch(native.name):
+            fields = {"constructor": native.name, "library": native.module.rpartition("/")[2]}
+            evidence = Evidence(text=native.name, thread=case.crashed.thread.tid, frame=native.index)
+            return Outcome(True, (evidence,), {name: value for name, value in fields.items() if value})
+    return no("no module was being initialised")
 
 
 def _unnamed(natives: list[Native]) -> Optional[int]:
@@ -70,4 +91,4 @@ def foreign_abort(case: Case) -> Outcome:
     return Outcome(True, (evidence,), {"function": f"{caller or 'Python code'}, through {way},"})
 
 
-LOADING_FACTS = {"in-constructor": in_constructor, "foreign-abort": foreign_abort}
+LOADING_FACTS = {"in-constructor": in_constructor, "in-module-init": in_module_init, "foreign-abort": foreign_abort}

@@ -182,3 +182,39 @@ def test_workers_forked_from_one_process(tmp_path: Path) -> None:
     crash = told(folder.stderr, tmp_path)
     assert crash.signal is not None and (crash.signal.name, functions(crash)[:1]) == ("SIGABRT", ["gives_up"])
     assert "this log contains 2 crashes" in " ".join(error.message for error in crash.soft_errors)
+
+
+REACHED = "APP:ERROR:../src/view.cc:41:void app::View::paint(): code should not be reached\n"
+FAULT = "[  658.1] app[14712]: segfault at 9f0 ip 00006724096293a8 sp 000073bb8b72c9c0 error 4 in libview.so[67240960e000+48000]\n"
+TRAP = "[  700.7] traps: app[18766] general protection fault ip:6cd4e4aebcbf sp:70de90039390 error:0 in libview.so[6cd4e4acf000+48000]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (REACHED + "Aborted (core dumped)\n\n" + FAULT, 4),
+        (REACHED + "run.sh: line 3:   812 Aborted                 (core dumped) app\n" + TRAP + FAULT, 3),
+        ("free(): invalid pointer\nzsh: abort (core dumped)  app\n" + FAULT, 3),
+    ],
+)
+def test_the_kernel_tells_of_another_start_than_the_shell(text: str, line: int, tmp_path: Path) -> None:
+    crash = told(text, tmp_path)
+    assert crash.signal is not None and crash.signal.name == "SIGABRT"
+    assert [one.kind for one in crash.log if one.kind and one.kind.startswith("kernel")] == []
+    message = f"this log contains another crash: the fault that the kernel tells in line {line} is not the abort before it"
+    assert [error.message for error in crash.soft_errors] == [message]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FAULT + "Segmentation fault (core dumped)\n",
+        # A message alone ends nothing by itself; what comes first leads; a shell's word alone may be of the same crash.
+        REACHED + FAULT,
+        FAULT + REACHED + "Aborted (core dumped)\n",
+        "Aborted (core dumped)\n" + FAULT,
+    ],
+)
+def test_the_kernel_tells_of_the_crash(text: str, tmp_path: Path) -> None:
+    crash = told(text, tmp_path)
+    assert (crash.signal and crash.signal.name, crash.soft_errors) == ("SIGSEGV", ())

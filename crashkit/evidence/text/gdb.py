@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
+from crashkit.evidence.text import glibc_backtrace
+from crashkit.evidence.text.native_backtrace import printed_native
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling, threads_left_out
 from crashkit.evidence.text.sanitizer import printed_frame
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, PythonFrame, Thread
@@ -251,6 +253,9 @@ def _frame(pc: Optional[str], rest: str) -> NativeFrame:
         rest, module = match["call"], match["module"]
     elif _OF_SANITIZER.match(rest):
         return printed_frame(pc, rest)
+    elif match := glibc_backtrace.FRAME.match(rest):
+        # FreeCAD's own handler has gdb's words and numbers before them.
+        return printed_native(match.groupdict())
     match = _CALL.match(rest)
     function = match["function"] if match else rest
     args = _args(match["args"]) if match else {}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from crashkit.model import LogLine, SoftError
 
 KIND = "told"
-BESIDE = frozenset({"recursion"})
+BESIDE = frozenset({"recursion", "freeze-watchdog"})
 """Kinds of lines that show no crash, but what may be behind one that is told."""
 MOST = 10
 _SILENCE = (

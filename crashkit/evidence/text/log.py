@@ -25,7 +25,18 @@ from crashkit.evidence.text.log_patterns import Classifier, fewest, precedence, 
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Stacks
-from crashkit.evidence.text.several import Dump, Known, Part, Source, at_another_time, of_source, parts, right_one, right_source
+from crashkit.evidence.text.several import (
+    Dump,
+    Known,
+    Part,
+    Source,
+    after_abort,
+    at_another_time,
+    of_source,
+    parts,
+    right_one,
+    right_source,
+)
 from crashkit.evidence.text.skim import telling_lines
 from crashkit.evidence.text.wrapping import bare, escaped, unfold, views
 from crashkit.limits import LONGEST_LINE, PATTERN_SECONDS
@@ -69,6 +80,7 @@ _SUPPORTING = frozenset(
         "fork-warning",
         "c10-raised",
         "recursion",
+        "freeze-watchdog",
         "shm-small",
         "llvm-program",
         "triton-code",
@@ -673,6 +685,9 @@ class _Log:
         accounts = [(format, self._told(format, told)) for format, told in texts.items()]
         if len(crashes) > 1:
             errors = (*errors, _several(crashes, part))
+        if others := after_abort(lines):
+            errors = (*errors, _after_abort(others))
+            lines = tuple(line for line in lines if line not in others)
         accounts.sort(key=lambda one: one[1].telling, reverse=True)
         shows_nothing = all(line.kind in _SUPPORTING for line in lines) and not any(account.is_evidence for _, account in accounts)
         if shows_nothing and not self._broken:
@@ -737,6 +752,14 @@ def _several(crashes: Sequence[Part], part: Part) -> SoftError:
         stage="log",
         message=f"this log contains {len(crashes)} crashes: number {number} is shown ({place})",
         hint="To see another one, pass only its part of the log, or its core.",
+    )
+
+
+def _after_abort(others: Sequence[LogLine]) -> SoftError:
+    return SoftError(
+        stage="log",
+        message=f"this log contains another crash: the fault that the kernel tells in line {others[0].line:,} is not the abort before it",
+        hint="To see it, pass only its part of the log: the kernel logs nothing of a process that ended by abort().",
     )
 
 

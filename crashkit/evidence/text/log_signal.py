@@ -64,7 +64,6 @@ _TEXTS = {
     "illegal": SIGILL,
     "numerical": SIGFPE,
     "floating point exception": SIGFPE,
-    "floating-point exception": SIGFPE,
     "erroneous arithmetic operation": SIGFPE,
     "trace/breakpoint trap": SIGTRAP,
     "trace/bpt trap": SIGTRAP,
@@ -203,10 +202,15 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
     return Signal(number=number, name=signal_name(number), address=address, reason=reason)
 
 
+def aborts(line: LogLine) -> bool:
+    """Whether the line is a message after which the runtime calls abort()."""
+    return _BY_KIND.get(line.kind or "") == SIGABRT
+
+
 def named(fields: dict[str, str]) -> Optional[int]:
     """The signal's number, from its name or number in a line; numbers of macOS differ, so the name counts first."""
     text = fields.get("signal", fields.get("signal2", "")).strip() or _of_exception(fields)
-    number = signal_number(text.upper()) or signal_number("SIG" + text.upper()) or _TEXTS.get(text.lower())
+    number = signal_number(text.upper()) or signal_number("SIG" + text.upper()) or _TEXTS.get(text.lower().replace("-", " "))
     if number is not None:
         return number
     given = next((fields[name] for name in ("number", "number2") if name in fields), "").lstrip("-")
@@ -214,7 +218,8 @@ def named(fields: dict[str, str]) -> Optional[int]:
 
 
 # What macOS makes of a Mach exception that lldb shows: bsd/uxkern/ux_exception.c. KERN_PROTECTION_FAILURE is 2.
-_EXCEPTIONS = {"EXC_BAD_INSTRUCTION": "SIGILL", "EXC_ARITHMETIC": "SIGFPE", "EXC_BREAKPOINT": "SIGTRAP"}
+# And what lldb says in the place of SIGABRT where it finds assert() on the stack (AssertFrameRecognizer.cpp).
+_EXCEPTIONS = {"EXC_BAD_INSTRUCTION": "SIGILL", "EXC_ARITHMETIC": "SIGFPE", "EXC_BREAKPOINT": "SIGTRAP", "hit program assert": "SIGABRT"}
 
 
 def _of_exception(fields: dict[str, str]) -> str:

@@ -90,7 +90,7 @@ class Backtrace(Reader):
         if not self._stacks or (match.groupdict().get("level") == "0" and self._stacks[-1].frames):
             self._open(_Stack(None, None, not self._stacks))
         if len(self._stacks[-1].frames) < MOST_FRAMES:
-            self._stacks[-1].frames.append(_native(match.groupdict()))
+            self._stacks[-1].frames.append(printed_native(match.groupdict()))
         return True
 
     def _open(self, stack: _Stack) -> None:
@@ -188,7 +188,8 @@ def _number(text: Optional[str]) -> Optional[int]:
         return None
 
 
-def _native(found: dict[str, Optional[str]]) -> NativeFrame:
+def printed_native(found: dict[str, Optional[str]]) -> NativeFrame:
+    """A frame from the groups of a pattern for frames."""
     function = (found.get("function") or "").strip()
     if function in ("??", "???", "(unknown)", "<unknown>", "<unknown function>", "n/a", "[unknown]", "<redacted>"):
         function = ""

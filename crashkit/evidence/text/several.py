@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Optional
 
+from crashkit.evidence.text import log_signal
 from crashkit.evidence.text.prefixes import is_of_a_job, pid_of
 from crashkit.model import Crash, LogLine
+from crashkit.naming.signals import SIGABRT
 
 _ENDS = frozenset({"shell", "shell-killed"})
+_SHELL_SAYS = frozenset({"shell", "process-end"})
 
 
 class Known(NamedTuple):
@@ -79,6 +82,18 @@ def parts(lines: Sequence[LogLine], dumps: Iterable[Dump]) -> list[Part]:
 def _begins(number: int, marks: Sequence[tuple[int, Dump | LogLine]]) -> bool:
     """Whether a crash follows: what comes after the last one may only be told about it."""
     return any(at >= number and (isinstance(mark, Dump) or mark.kind in _ENDS) for at, mark in marks)
+
+
+def after_abort(lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
+    """The kernel's lines about a fault that follow a process which ended by abort(), as its message and the shell say.
+
+    The kernel logs nothing of an abort: who shows both had more than one crash.
+    """
+    message = next((line.line for line in lines if line.line and log_signal.aborts(line)), None)
+    ends = (line.line for line in lines if line.line and line.kind in _SHELL_SAYS and log_signal.named(line.fields) == SIGABRT)
+    end = next((number for number in ends if message is not None and number > message), None)
+    behind = [line for line in lines if end is not None and line.line and line.line > end]
+    return tuple(line for line in behind if line.kind in ("kernel-segfault", "kernel-trap"))
 
 
 _OF_ONE_PROCESS = frozenset({"kernel-segfault", "kernel-trap", "asan"})
