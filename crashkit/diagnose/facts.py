@@ -111,6 +111,11 @@ def _nameless(stack: Stack) -> bool:
     return not stack.natives or any(not frame.name for frame in stack.natives)
 
 
+def _hides_interpreter(case: Case, stack: Stack) -> bool:
+    """Whether it has no native frames, or nameless ones that may be functions of the interpreter."""
+    return not stack.natives or any(not frame.name and (not frame.module or case.is_interpreter(frame.module)) for frame in stack.natives)
+
+
 def _may_launch(stack: Stack) -> bool:
     """Whether it has no native frames, or nameless ones where those of a launch can be."""
     return not stack.natives or any(not frame.name and _LAUNCHES.search(frame.module) for frame in stack.natives)
@@ -348,7 +353,11 @@ def collector_visits(case: Case) -> Outcome:
     if case.crashed.natives and _by_record(case, case.crashed):
         evidence = Evidence(text="the garbage collector was running, and the interpreter's own code failed", thread=case.crashed.thread.tid)
         return Outcome(True, (evidence,))
-    return unknown("the names of the native frames") if _nameless(case.crashed) else no("the garbage collector is not on the stack")
+    return (
+        unknown("the names of the native frames")
+        if _hides_interpreter(case, case.crashed)
+        else no("the garbage collector is not on the stack")
+    )
 
 
 def _by_record(case: Case, stack: Stack) -> bool:
@@ -384,7 +393,7 @@ def runs_python(case: Case) -> Outcome:
         return unknown("the crashed thread")
     if stack.thread.holds_gil or stack.pythons or _evaluates(stack):
         return Outcome(True, (Evidence(text="the crashed thread ran Python", thread=stack.thread.tid),))
-    if stack.thread.python_unread or (stack.thread.holds_gil is None and _nameless(stack)):
+    if stack.thread.python_unread or (stack.thread.holds_gil is None and _hides_interpreter(case, stack)):
         return unknown("whether the crashed thread ran Python")
     return no("the crashed thread ran no Python and did not hold the GIL")
 

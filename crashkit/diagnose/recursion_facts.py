@@ -79,9 +79,10 @@ def recursion_in_python(case: Case) -> Outcome:
 
 
 def _repeated(stack: Stack) -> set[str]:
-    """The Python functions that are on the stack more than once: a C function in a cycle may have the name of one that called it."""
+    """The Python functions that may be part of a cycle: not one that is there once, with the name of a C function, which it called."""
     counts = Counter(frame.function for _, frame in stack.pythons if frame.function)
-    return {name for name, count in counts.items() if count > 1}
+    natives = {frame.name for frame in stack.natives}
+    return {name for name, count in counts.items() if count > 1 or name not in natives}
 
 
 def _depth(cycle: Sequence[str], count: int) -> dict[str, str]:

@@ -26,6 +26,8 @@ class Chosen(msgspec.Struct, frozen=True):
     """Why it is not the crashed thread: `which held the GIL`. None where it is."""
     unread: bool = False
     """Whether the crashed thread may have run Python code, too, which could not be read."""
+    marked: bool = True
+    """Whether the evidence says which thread crashed."""
 
 
 class Answer(NamedTuple):
@@ -56,8 +58,10 @@ class Answer(NamedTuple):
 def chosen_thread(crash: Crash) -> Chosen | None:
     """The crashed thread if it ran Python; else the one that a user knows: the one with the GIL, the main one, the only one with Python."""
     crashed = crash.thread
-    if crashed is None or next(crashed.pythons(), None) is not None:
-        return Chosen(crashed, None) if crashed is not None else None
+    if crashed is None:
+        return _unmarked(crash)
+    if next(crashed.pythons(), None) is not None:
+        return Chosen(crashed, None)
     others = [thread for thread in crash.threads if thread is not crashed and next(thread.pythons(), None) is not None]
     pid = crash.process.pid if crash.process else None
     rules = (
@@ -69,6 +73,13 @@ def chosen_thread(crash: Crash) -> Chosen | None:
         ),
     )
     return next((Chosen(threads[0], why, bool(crashed.python_unread)) for why, threads in rules if threads), None)
+
+
+def _unmarked(crash: Crash) -> Chosen | None:
+    """The only thread with Python code in a dump of a process that died, which marks none: the one that crashed may be one of C."""
+    with_python = [thread for thread in crash.threads if next(thread.pythons(), None) is not None]
+    of_dump = crash.source is not None and crash.source.kind == "faulthandler" and crash.signal is not None
+    return Chosen(with_python[0], "the only one in the dump", marked=False) if of_dump and len(with_python) == 1 else None
 
 
 def answer(crash: Crash) -> Answer | None:
@@ -117,6 +128,8 @@ def line(found: Answer, signal: Signal | None) -> str:
     text = _named(frame) + (f", called by {_named(found.caller)}" if found.caller is not None else "")
     if found.chosen.why is not None:
         crashed = "the crashed thread's Python frames are not readable" if found.chosen.unread else "the crashed thread ran no Python code"
+        if not found.chosen.marked:
+            crashed = "the dump does not say that it is the one that crashed"
         crashed += f" and failed {_short(found.where)}" if found.where else ""
         return f"{text} in thread {wording.thread_label(found.chosen.thread)}, {found.chosen.why}; {crashed}"
     if found.collected:

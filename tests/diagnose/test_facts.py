@@ -49,6 +49,7 @@ class Told(NamedTuple):
 
 EMPTY = Crash()
 VARIOUS = [f"g{number}" for number in range(280)]
+NAMELESS = NativeFrame(module="/lib/libpython3.11.so.1.0")
 PLAIN = crash("f", "g")
 IN_PYTHON = crash("f", PYTHON)
 CORE = Source(path="/tmp/core", kind="core")
@@ -113,9 +114,12 @@ FACTS_TOLD = {
         crash("f", registers={"rax": Address(0xDDDDDDDDDDDDDDDD)}), crash("f", registers={"rax": Address(0x10)}), crash("f", signal=None)
     ),
     "collector-ran": Told(crash("gc_collect_main", collecting=True), crash("f", collecting=False), PLAIN),
-    "collector-visits": Told(crash("dict_traverse", "subtract_refs", "gc_collect_main"), PLAIN, crash(NativeFrame(module="/a.so"))),
+    "collector-visits": Told(crash("dict_traverse", "subtract_refs", "gc_collect_main"), PLAIN, crash(NAMELESS)),
     "null-address": Told(PLAIN, crash("f", signal=Signal(number=11, name="SIGSEGV", address=Address(1 << 40))), crash("f", signal=NOWHERE)),
-    "runs-python": Told(crash("f", holds_gil=True), crash("f", holds_gil=False), crash(NativeFrame(module="/a.so"))),
+    # A nameless frame may be the interpreter's only where its module is: std::thread's first function has no name in a stripped libstdc++.
+    "runs-python": Told(
+        crash("f", holds_gil=True), crash("f", NativeFrame(module="/lib/libstdc++.so.6")), crash(NAMELESS)
+    ),
     "gil-held-by-it": Told(crash("f", holds_gil=True), crash("f", holds_gil=False), PLAIN),
     "free-threaded": Told(Crash(**python(free_threaded=True)), Crash(**python(free_threaded=False)), Crash(**python(version="3.13.0"))),
     "two-llvm-openmp": Told(

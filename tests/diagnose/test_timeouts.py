@@ -10,6 +10,7 @@ from crashkit.diagnose import diagnose, load_catalog
 from crashkit.errors import EvidenceError
 from crashkit.evidence.text.log import crash_of_log, read_log
 from crashkit.model import Crash, Finding
+from crashkit.pipeline import analyze
 
 from .synthetic import crash, lines
 
@@ -126,6 +127,16 @@ def test_how_the_worker_ended_tells_what_uvicorn_does_not(signal: str, told: lis
 )
 def test_the_summary_says_where_it_stood(name: str, place: str) -> None:
     assert place in (_of_log(LOGS / f"{name}.log")[0].summary or "")
+
+
+def test_a_server_that_stops_its_other_workers_tells_nothing_of_the_one_that_hung(tmp_path: Path) -> None:
+    """gunicorn's last line is of its own end."""
+    log = tmp_path / "gunicorn.log"
+    log.write_text(
+        (LOGS / "gunicorn-timeout.log").read_text() + "[2026-11-27 19:00:22 +0000] [14132] [INFO] Worker (pid:14223) was sent SIGTERM!\n"
+    )
+    crash = analyze(log)
+    assert crash.findings[0].id == "timeout-server-worker" and (crash.signal is None or crash.signal.name != "SIGTERM")
 
 
 def test_the_line_of_the_supervisor_is_not_where_the_task_stood() -> None:

@@ -143,6 +143,7 @@ def test_names_of_a_crash() -> None:
         "module": "/x/site-packages/fast_copy/_fast.so",
         "offset": "0x10",
         "python": "/srv/app.py:3 in load",
+        "own_python": "/srv/app.py:3 in load",
         "source": "copy(x)",
         "blamed": "copy in _fast.so",
         "extension": "_fast.so",

@@ -468,6 +468,8 @@ OPENING_LINES = (
     "Process 1234 (python3) of user 1000 dumped core.",
     "                Stack trace of thread 1240:",
     "#0  0x000078a7c5a98e51 __futex_abstimed_wait_common64 (libc.so.6 + 0x98e51)",
+    "[4217] signal 11 (1): Segmentation fault",
+    "signal (11): Segmentation fault",
     "thread '<unnamed>' (7) panicked at src/lib.rs:41:9:",
     "thread 'main' panicked at 'no such job', src/lib.rs:41:9",
     "*** Process received signal ***",

@@ -327,6 +327,31 @@ uwsgi(uwsgi_segfault+0x21) [0x455a51]
 00400000-00633000 r-xp 00000000 08:06 1901460   /usr/bin/python2.7
 """,
     ),
+    "Julia": Posted(
+        "backtrace",
+        "SIGSEGV",
+        ("pyjlcallback", None, "_PyObject_MakeTpCall"),
+        """\
+[4217] signal 11 (1): Segmentation fault
+in expression starting at none:0
+pyjlcallback at /home/u/.julia/packages/PythonCall/L4cjh/src/JlWrap/C.jl:63
+unknown function (ip: 0x7f2a4c18b2d4)
+_PyObject_MakeTpCall at /usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0 (unknown line)
+Allocations: 2906034 (Pool: 2902101; Big: 3933); GC: 5
+""",
+    ),
+    "Julia 1.8": Posted(
+        "backtrace",
+        "SIGABRT",
+        ("gsignal", "abort"),
+        """\
+signal (6): Aborted
+in expression starting at /home/u/fit.jl:12
+gsignal at /lib/x86_64-linux-gnu/libc.so.6 (unknown line)
+abort at /lib/x86_64-linux-gnu/libc.so.6 (unknown line)
+Allocations: 612 (Pool: 600; Big: 12); GC: 0
+""",
+    ),
     "glog": Posted(
         "backtrace",
         "SIGSEGV",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from markupsafe import escape
 from msgspec.structs import replace
@@ -129,3 +133,15 @@ def test_python_frames_that_could_not_be_read_are_not_denied(truncated: bool) ->
 def test_values_that_matter(signal: str | None, frame: PythonFrame, expected: str) -> None:
     number = Signal(number=11, name=signal, address=Address(24) if signal == "SIGSEGV" else None) if signal else None
     assert said(Crash(signal=number, threads=(crashed(frames=(frame,)),))) == expected
+
+
+def test_the_line_of_a_dump_that_marks_no_thread(tmp_path: Path) -> None:
+    """faulthandler's, of a process whose crashed thread is one of C: the only line that there is must not be missing."""
+    program = tmp_path / "train.py"
+    program.write_text("import faulthandler\n\ndef step():\n    faulthandler._fatal_error_c_thread()\n\nstep()\n")
+    log = tmp_path / "stderr.log"
+    log.write_text(subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60).stderr)
+    crash = analyze(log)
+    assert crash.thread is None and said(crash).startswith("step (train.py:4) in thread 0x")
+    for shown in (" ".join("".join(text.summary(crash, None, False, 200)).split()), html.render(crash), markdown.summary(crash)):
+        assert "the only one in the dump; the dump does not say that it is the one that crashed" in shown
