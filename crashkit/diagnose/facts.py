@@ -20,6 +20,7 @@ from crashkit.diagnose.handler_facts import HANDLER_FACTS
 from crashkit.diagnose.job_facts import JOB_FACTS
 from crashkit.diagnose.library_facts import LIBRARY_FACTS
 from crashkit.diagnose.loading_facts import LOADING_FACTS
+from crashkit.diagnose.memory_error_facts import MEMORY_ERROR_FACTS
 from crashkit.diagnose.object_facts import OBJECT_FACTS
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.places import python_line
@@ -902,6 +903,7 @@ FACTS: dict[str, Fact] = {
     **LIBRARY_FACTS,
     **WORKER_FACTS,
     **LOADING_FACTS,
+    **MEMORY_ERROR_FACTS,
     **OBJECT_FACTS,
     **STACK_FACTS,
     **TERMINATE_FACTS,
