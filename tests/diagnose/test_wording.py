@@ -147,6 +147,7 @@ def test_names_of_a_crash() -> None:
         "source": "copy(x)",
         "blamed": "copy in _fast.so",
         "extension": "_fast.so",
+        "extension_file": "/x/site-packages/fast_copy/_fast.so",
         "package": "fast-copy",
         "executable": "/usr/bin/python3",
         "command": "python3 'a b.py'",

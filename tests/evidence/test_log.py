@@ -425,6 +425,9 @@ def test_the_signal_is_that_of_the_stacks_which_are_shown(tmp_path: Path, text: 
 
 
 OPENING_LINES = (
+    "[4711] signal (11.1): Segmentation fault",
+    "[4711] signal 11 (1): Segmentation fault",
+    "signal (6): Aborted",
     "CONTAINER ID   IMAGE     COMMAND   CREATED   STATUS    PORTS     NAMES",
     "CONTAINER ID  IMAGE       COMMAND     CREATED     STATUS      PORTS       NAMES",
     '        "State": {',
