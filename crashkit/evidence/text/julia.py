@@ -7,7 +7,8 @@ import re
 from crashkit.evidence.text.native_backtrace import Layout, format_of
 
 _SIGNAL = re.compile(
-    r"^(?:\[(?P<pid>\d{1,9})\] )?signal (?:(?P<number>\d{1,2}) )?\((?P<code_>-?\d{1,3})(?:\.\d{1,3})?\): (?P<signal>[A-Z][A-Za-z /()]{1,40})$"
+    r"^(?:\[(?P<pid>\d{1,9})\] )?signal (?:(?P<number>\d{1,2}) )?\((?P<code_>-?\d{1,3})(?:\.\d{1,3})?\)"
+    r": (?P<signal>[A-Z][A-Za-z /()]{1,40})$"
 )
 """`[4217] signal 11 (1): Segmentation fault`; in Julia 1.9 and 1.10 `[4217] signal (11.1): ...`, before `signal (11): ...`."""
 
