@@ -56,6 +56,10 @@ HALVES = {
     "fourteenth-second": 1,
     "fifteenth-first": 0,
     "fifteenth-second": 1,
+    "sixteenth-first": 0,
+    "sixteenth-second": 1,
+    "seventeenth-first": 0,
+    "seventeenth-second": 1,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 PARTS = {"first": "first half", "second": "second half", "late": "found after the first half was handed over"}
