@@ -70,6 +70,37 @@ FORMS = [
         "-> 1243     raise RuntimeError('DataLoader worker (pid(s) {}) exited unexpectedly'.format(pids_str)) from e\n   1244 if isinstance(e, queue.Empty):",
     ),
     ("supervisor-worker-crashed", "    raise RuntimeError(f'DataLoader worker (pid(s) {pids_str}) exited unexpectedly') from e"),
+    # A service manager's or a container runtime's line, where nothing else is known.
+    ("supervisor-worker-crashed", "systemd[1]: app.service: Main process exited, code=killed, status=11/SEGV"),
+    ("supervisor-worker-crashed", "systemd[1]: app.service: Main process exited, code=dumped, status=6/ABRT"),
+    ("supervisor-worker-crashed", "Process 4211 exited with signal 11 (Segmentation fault)"),
+    # What a program says in its own handler of SIGTERM.
+    ("killed-by-sigterm", "MainThread : Signal 15 caught, saving and exiting..."),
+    ("killed-by-sigterm", "worker.py:227 Caught TERM signal, shutting down"),
+    ("killed-by-sigterm", "INFO Received SIGTERM, flushing 3 records"),
+    # Checks and lists of compilers and runtimes.
+    (
+        "triton-compile-crash",
+        "loc(\"k.py\":7:4): error: failed to legalize operation 'ttg.convert_layout' that was explicitly marked illegal",
+    ),
+    ("cuda-oom", "Buffer 1:\n\tSize: 2.97GiB\n\tXLA Label: custom-call\n\tShape: bf16[3114720,512]"),
+    (
+        "runtime-out-of-memory",
+        'RPython traceback:\n  File "rpython_rlib.c", line 15560, in rbigint\nout of memory: couldn\'t allocate a few KB more\nAborted',
+    ),
+    ("native-result-and-exception", "SystemError: <built-in function get_version> returned NULL without setting an error"),
+    ("native-result-and-exception", "SystemError: <method 'f' of 'x.Y' objects> returned a result with an exception set"),
+    # What a fault was, in the words of UCX and of Apple's crash reporter.
+    (
+        "guarded-memory",
+        "[node:7:0:7] Caught signal 11 (Segmentation fault: invalid permissions for mapped object at address 0x2b176ad8bf74)",
+    ),
+    ("misaligned-access", "Exception Type: EXC_BAD_ACCESS (SIGBUS)\nException Subtype: EXC_ARM_DA_ALIGN at 0x000000010f2c1a3e"),
+    # The word of another library in a run whose end is known.
+    (
+        "windows-access-violation",
+        " Used AVX2 \n Illegal instruction sets are not used\nProcess finished with exit code -1073741819 (0xC0000005)",
+    ),
     # Loaders.
     ("abi-undefined-symbol", "python3 does not start on the router:\nlibpython3.12.so.1.0: preadv2: symbol not found"),
     ("abi-undefined-symbol", "/usr/bin/tool: __res_init: symbol not found"),
@@ -90,6 +121,11 @@ FORMS = [
 ]
 
 LOOK_ALIKES = [
+    "systemd[1]: app.service: Main process exited, code=exited, status=0/SUCCESS",
+    "The handler is called when the process received SIGUSR1, not before",
+    "warning: failed to legalize the names of 3 columns that were explicitly marked illegal",
+    "Label: XLA is the compiler, Shape: f32[3]",
+    "the function returned NULL without setting errno",
     "Illegal-instruction handlers are documented in the manual (see core dumps).",
     "forrtl: error (200) is explained in the FAQ of the compiler.",
     "forrtl: warning (406): fort: (1): In call to F, an array temporary was created for argument #1",
