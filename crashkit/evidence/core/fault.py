@@ -637,7 +637,8 @@ def _bus_error(signal: Signal, scene: _Scene) -> Signal:
 def _arithmetic(signal: Signal, scene: _Scene) -> Signal:
     signal = msgspec.structs.replace(signal, address=None)
     if signal.code != _FPE_INTDIV:
-        what = _FLOATING_POINT.get(signal.code or 0, "an operation with floating-point numbers failed")
+        unknown = f"an operation with floating-point numbers failed ({signal.code_name or signal.code})"
+        what = _FLOATING_POINT.get(signal.code or 0, unknown)
         return _reason(signal, "floating-point", f"{what}, which the program had made a signal{scene.quote()}")
     value = scene.divisor
     if value is None:
