@@ -142,7 +142,8 @@ class Signal(_Fact, frozen=True):
     """read, write, execute."""
     reason: Optional[str] = None
     """null-pointer, stack-overflow, non-canonical, unmapped, read-only, no-exec, bus-truncated-file,
-    abort, integer-divide, quotient-overflow, misaligned, seccomp, illegal-instruction, trap, raised (by the process itself),
+    no-room (for a handler's frame), abort, integer-divide, quotient-overflow, floating-point, misaligned, seccomp, illegal-instruction,
+    trap, raised (by the process itself),
     sent-from-outside, sent (sender unknown), timer (one of the process's own), ..."""
     detail: Optional[str] = None
     """The reason in one human-readable sentence."""

@@ -16,7 +16,7 @@ _ARRAY = regex(
     r"(?: for an array with shape (?P<shape>\([\d, ]{0,200}\)) and data type (?P<type>[^\s,]{1,80}))?"
 )
 _TENSOR = regex(r"DefaultCPUAllocator: (?:can't allocate|not enough) memory: you tried to allocate (?P<bytes>\d{1,20}) bytes")
-_LOGGED = regex(r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|Exception ignored in|Exception in thread)\b")
+_LOGGED = regex(r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|Exception (?:ignored )?in)\b")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -38,8 +38,8 @@ def memory_refused_uncaught(case: Case) -> Outcome:
     line = _last(case)
     if not found.holds or line is None:
         return found
-    if any(_LOGGED.search(before) for before in line.before[-1:]):
-        return no("a logger or another thread wrote the exception, and the program may have gone on")
+    if any(_LOGGED.search(before) for before in line.before[-2:]):
+        return no("a logger, a thread or a callback wrote the exception, and the program may have gone on")
     status = case.crash.process.exit_status if case.crash.process is not None else None
     return found if status in (None, 1) else no(f"an exception that nobody catches ends in exit status 1, and this was {status}")
 

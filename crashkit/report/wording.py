@@ -80,6 +80,7 @@ REASONS = {
     "no-access": "memory that allows no access was {access}",
     "no-exec": "non-executable memory was executed",
     "bus-truncated-file": "a mapped file is shorter than its mapping",
+    "no-room": "a signal handler's stack had no room",
     "abort": "the process aborted itself",
     "integer-divide": "an integer division by zero or overflow",
     "floating-point": "a floating-point exception that the program had enabled",
@@ -336,7 +337,8 @@ def handled(signal: Signal) -> str | None:
     """What a signal handler did after the fault: `on_crash then ended the process with SIGABRT`. None for one that only raised it again."""
     if signal.ended_with is None and (signal.handler is None or is_machinery(signal.handler) or signal.handled is not None):
         return None
-    return f"{signal.handler or 'a signal handler'} then ended the process with {signal.ended_with or signal.name}"
+    who = signal.handler or ("a signal handler" if signal.recovered else "the kernel")
+    return f"{who} then ended the process with {signal.ended_with or signal.name}"
 
 
 def python_at(thread: Thread | None) -> PythonFrame | None:

@@ -30,6 +30,10 @@ PLAIN = "def load():\n    return bytearray(1 << 62)\nload()\n"
 IN_HANDLER = "def load():\n    try:\n        {}['a']\n    except KeyError:\n        bytearray(1 << 62)\nload()\n"
 LOGGED = "import logging\ntry:\n    bytearray(1 << 62)\nexcept MemoryError:\n    logging.exception('cannot load')\nraise SystemExit(1)\n"
 IN_THREAD = "import threading\nthread = threading.Thread(target=bytearray, args=(1 << 62,))\nthread.start()\nthread.join()\n"
+IN_CALLBACK = (
+    "import asyncio\nloop = asyncio.new_event_loop()\nloop.call_soon(bytearray, 1 << 62)\n"
+    "loop.call_later(0.1, loop.stop)\nloop.run_forever()\n"
+)
 
 
 def ended(program: str, folder: Path, *command: str) -> Crash:
@@ -60,7 +64,7 @@ def test_uncaught(program: str, line: int, told: str, tmp_path: Path) -> None:
     assert told in (finding.summary or "") and f"at {tmp_path}/test_program.py:{line}." in (finding.summary or "")
 
 
-@pytest.mark.parametrize("program", [LOGGED, IN_THREAD], ids=["logged", "in a thread"])
+@pytest.mark.parametrize("program", [LOGGED, IN_THREAD, IN_CALLBACK], ids=["logged", "in a thread", "in a callback"])
 def test_it_may_not_have_ended_the_process(program: str, tmp_path: Path) -> None:
     finding = known(ended(program, tmp_path))
     assert finding is not None and finding.confidence == "possible"

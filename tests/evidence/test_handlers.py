@@ -256,6 +256,26 @@ def test_a_mask_with_every_signal_does_not_tell_which_one_came(flags: str) -> No
     assert crash.signal.handled.code_name == ("SI_USER" if "siginfo" in flags else None)
 
 
+@pytest.mark.parametrize(
+    ("fault", "name", "reason", "cause"),
+    [
+        ("null", "SIGSEGV", "null-pointer", "null-deref"),
+        ("read_only", "SIGSEGV", "read-only", "write-to-readonly"),
+        ("divide", "SIGFPE", "integer-divide", "sigfpe-integer-divide"),
+        ("wild", "SIGSEGV", "non-canonical", "wild-pointer"),
+        ("sent", "SIGSEGV", "no-room", "handler-stack-too-small"),
+    ],
+)
+def test_a_handler_whose_stack_is_too_small(fault: str, name: str, reason: str, cause: str) -> None:
+    """The kernel sends SIGSEGV with SI_KERNEL in place of what came, as it does for garbage pointers."""
+    crash = ended(c_crash("handlers.c", fault, "abort", "altstack", "small"))
+    assert crash.signal is not None and (crash.signal.name, crash.signal.reason) == (name, reason), crash.signal
+    assert ("no room for its frame on the handler's stack" in (crash.signal.detail or "")) is (fault != "wild")
+    assert [finding.id for finding in crash.findings[:1]] == [cause]
+    screen = "\n".join(text.summary(crash, None, color=False, width=200))
+    assert ("the kernel then ended the process with SIGSEGV" in screen) is (name == "SIGFPE")
+
+
 def test_a_fault_is_recovered_where_the_mask_has_every_signal() -> None:
     check(c_crash("handlers.c", "null", "abort", "wide"), "null", "abort", "on_signal")
 

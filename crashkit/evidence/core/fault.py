@@ -370,7 +370,8 @@ def _raises(number: int, scene: _Scene) -> bool:
 
 def _explain_fault(signal: Signal, scene: _Scene) -> Signal:
     if signal.code == SI_KERNEL and signal.number in (SIGSEGV, SIGBUS):
-        return _general_protection(msgspec.structs.replace(signal, address=None), scene)
+        refused = _general_protection(msgspec.structs.replace(signal, address=None), scene)
+        return refused if refused.reason is not None or signal.recovered else _without_room(signal, scene) or refused
     explainer = {
         SIGSEGV: _segmentation_fault,
         SIGBUS: _bus_error,
@@ -586,6 +587,29 @@ def _handler_without_stack(signal: Signal, access: Access, stack: Range, scene: 
     return _reason(signal, "stack-overflow", text + scene.quote())
 
 
+def _without_room(signal: Signal, scene: _Scene) -> Signal | None:
+    """A signal whose handler's frame did not fit on its stack, such as a small alternate one: SI_KERNEL says only that.
+
+    None where the instruction may have been refused all the same.
+    """
+    for number in (signal.number, SIGFPE, SIGILL):
+        found = _would_fault(number, scene)
+        if found is None:
+            continue
+        code, access, address = found
+        told = msgspec.structs.replace(signal, number=number, name=signal_name(number), code=code, code_name=code_name(number, code))
+        told = _explain_fault(msgspec.structs.replace(told, access=access, address=address), scene)
+        ended = None if number == signal.number else signal.name
+        return msgspec.structs.replace(told, ended_with=ended, detail=f"{told.detail}; its handler could not run: {_NO_ROOM}")
+    instruction = scene.instruction
+    if instruction is None or not instruction.complete or instruction.accesses:
+        return None
+    return _reason(signal, "no-room", f"a signal's handler could not run: {_NO_ROOM} (the instruction did not fail: {instruction.text})")
+
+
+_NO_ROOM = "there was no room for its frame on the handler's stack"
+
+
 def _non_canonical(signal: Signal, access: str, address: int, what: str, scene: _Scene) -> Signal:
     signal = msgspec.structs.replace(signal, address=Address(address), access=access)
     text = f"{what}: not a valid address on this processor (non-canonical); the pointer was overwritten or was never a pointer"
@@ -625,7 +649,8 @@ def _bus_error(signal: Signal, scene: _Scene) -> Signal:
 def _arithmetic(signal: Signal, scene: _Scene) -> Signal:
     signal = msgspec.structs.replace(signal, address=None)
     if signal.code != _FPE_INTDIV:
-        what = _FLOATING_POINT.get(signal.code or 0, "an operation with floating-point numbers failed")
+        unknown = f"an operation with floating-point numbers failed ({signal.code_name or signal.code})"
+        what = _FLOATING_POINT.get(signal.code or 0, unknown)
         return _reason(signal, "floating-point", f"{what}, which the program had made a signal{scene.quote()}")
     value = scene.divisor
     if value is None:
