@@ -1,0 +1,251 @@
+"""What is left of a report whose decisive lines were cut off, and what only looks like it."""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+from crashkit.diagnose import diagnose, load_catalog
+from crashkit.evidence.text import remnants
+from crashkit.evidence.text.log import crash_of_log, read_log
+from crashkit.model import Crash
+from crashkit.pipeline import analyze
+
+from .samples import forms
+
+LEGEND = "  Stack use after scope:   f8\n  Shadow gap:              cc\n==411==ABORTING\n"
+DUMP = """\
+Current thread 0x00007f1d88ef5740 (most recent call first):
+  File "/venv/lib/python3.11/site-packages/lib/core.py", line 386 in encode
+  File "/srv/app.py", line 3 in <module>
+
+Extension modules: numpy._core._multiarray_umath, yaml._yaml, pyarrow.lib (total: 3)
+"""
+GO = "goroutine 7 [running]:\nmain.load(0xc000012345)\n\t/srv/main.go:12 +0x5c\ncreated by main.main\n\t/srv/main.go:30 +0x575\n"
+FRAMES = """\
+  * frame #0: 0x00007fff2030c8e2 libsystem_kernel.dylib`__workq_kernreturn + 10
+    frame #1: 0x0000000103a1b2c3 core.so`encode(int) at core.cpp:35:7 [opt]
+"""
+
+LEFT: dict[str, tuple[str, Optional[str], str]] = {
+    "AddressSanitizer's legend": ("asan-report", None, f"The server with asan, at the second client:\n```\n{LEGEND}```\n"),
+    "its shadow bytes": (
+        "asan-report",
+        None,
+        "  0x0c047fff8000: fa fa fd fd\n=>0x0c047fff8010: fa fa[fd]fd fa fa fa fa fa fa fa fa fa fa fa fa\n",
+    ),
+    "ThreadSanitizer's frames": (
+        "tsan-report",
+        None,
+        "    #12 run /w/queue.h:216 (ext.so+0x11f24)\n    #14 PyObject_Vectorcall <null> (python3.13t+0x487e8c)\n",
+    ),
+    "Valgrind's block": ("valgrind-report", None, "==12==  Address 0x4a2 is not stack'd, malloc'd or (recently) free'd\n==12==\n"),
+    "glog's head without the check": (
+        "glog-check-failed",
+        "SIGABRT",
+        "It stops like this:\n\nI0301 10:00:12.000001  4711 solver.cpp:218] Iteration 200\n*** Check failure stack trace: ***\n++ date\n",
+    ),
+    "glog's frames": ("cut-report", None, "    @     0x7f31cadd54b0  (unknown)\n    @     0x7f31cadd5428  store::Reader::next()\n"),
+    "faulthandler's dump": ("fatal-python-error", None, DUMP),
+    "its last line": ("fatal-python-error", None, "my test ends with\n" + DUMP.splitlines()[-1]),
+    "Go's goroutines": ("go-panic", None, GO),
+    "the middle of the JVM's report": ("jvm-crash", None, "# C  [libjpype.so+0x1f2]  start+0x12\n#\n# Core dump will be written.\n"),
+    "the end of Open MPI's stack": (
+        "cut-report",
+        None,
+        "[n7:16] [ 2] /usr/lib/core.so(+0x7d17b)[0x1521fb33f17b]\n[n7:16] *** End of error message ***\n",
+    ),
+    "why Open MPI's handler was called": ("null-deref", "SIGSEGV", "Signal code: Address not mapped (1)\nFailing at address: 0x12\n"),
+    "the notice of MPI_ABORT": (
+        "job-rank-failed",
+        None,
+        "NOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes.\nYou may or may not see output from other processes, depending on\n"
+        "exactly when Open MPI kills them.\n",
+    ),
+    "Hydra's table": ("launcher-child-failed", None, "=   PID 4711 RUNNING AT cn12\n=   CLEANING UP REMAINING PROCESSES\n"),
+    "lldb's frames": ("cut-report", None, FRAMES),
+    "macOS's end": ("cut-report", None, "External Modification Summary:\n  Calls made by other processes targeting this process:\n"),
+    "glibc's map": ("self-abort", "SIGABRT", "======= Memory map: ========\n00400000-00633000 r-xp 00000000 08:06 1901460   /usr/bin/a\n"),
+    "uWSGI's frames": (
+        "",
+        "SIGSEGV",
+        "uwsgi(uwsgi_segfault+0x21) [0x455a51]\n/lib/libpython3.3m.so.1.0(PyErr_Display+0x41) [0x7f67d9947701]\n",
+    ),
+    "V8's last collections": ("runtime-heap-limit", None, "<--- Last few GCs --->\n\n[12:0x1b51]      178 ms: Scavenge 48.4\n"),
+    "gunicorn's frame": (
+        "timeout-server-worker",
+        None,
+        '  File "/srv/app.py", line 15, in load\n    time.sleep(600)\n'
+        '  File "/venv/lib/python3.11/site-packages/gunicorn/workers/base.py", line 200, in handle_abort\n    sys.exit(1)\nSystemExit: 1\n',
+    ),
+    "Ruby's sections": (
+        "cut-report",
+        None,
+        "-- Control frame information -----------------------------------------------\nc:0003 p:----\n",
+    ),
+    "the kernel's list of tasks": (
+        "host-oom-cgroup",
+        "SIGKILL",
+        "[  pid  ]   uid  tgid total_vm      rss pgtables_bytes swapents oom_score_adj name\n[    412]     0   412     8123 python\n",
+    ),
+}
+
+
+def read(text: str, folder: Path) -> Crash:
+    path = folder / "posted.txt"
+    path.write_text(text)
+    return diagnose(crash_of_log(path, read_log(path)), load_catalog())
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_left_tells_what_kind_of_report_it_was(name: str, tmp_path: Path) -> None:
+    expected, signal, text = LEFT[name]
+    crash = read(text, tmp_path)
+    assert (crash.findings[0].id if crash.findings else "") == expected
+    assert (crash.signal.name if crash.signal else None) == signal
+
+
+@pytest.mark.parametrize("name", set(LEFT) - {"uWSGI's frames", "why Open MPI's handler was called"})
+def test_nothing_is_likely_of_a_part(name: str, tmp_path: Path) -> None:
+    assert {finding.confidence for finding in read(LEFT[name][2], tmp_path).findings} == {"possible"}
+
+
+LOOK_ALIKES = {
+    "a page": f"## Reading a report\n\nA report ends with its legend, which looks like this:\n\n{LEGEND}",
+    "a question": f"How can I turn this off? For example:\n{LEGEND}",
+    "help": "The dump will look like this:\n\n" + DUMP,
+    "a patch": "docs/debugging.md\n+A dump prints the threads:\n+\n" + "".join(f"+{row}\n" for row in DUMP.splitlines()),
+    "a frame of a sanitizer": "    #0 0x55d in main program.cpp:2\n",
+    "no errors": "==12== All heap blocks were freed -- no leaks are possible\n==12== ERROR SUMMARY: 0 errors from 0 contexts\n",
+    "a legend of a plot": "Shadow gap: 3 pixels\nGlobal redzone: none\nnode died\n",
+    "a mail": "@ 0x7f31cadd54b0 I don't know\nnode died\n",
+    "modules": "Extension modules: see the table below\nnode died\n",
+    "a loop over goroutines": "goroutine 7 is running, exit code 1\n",
+    "leaks": "Indirect leak of 1 byte(s) in 1 object(s) allocated from:\n"
+    "    #0 0x7f08 in strdup /src/libsanitizer/asan/asan_interceptors.cpp:454\n    #1 0x7f09 in guard /srv/core.cpp:3:1\n",
+}
+
+
+@pytest.mark.parametrize("name", LOOK_ALIKES)
+def test_what_only_looks_like_it_is_none(name: str) -> None:
+    assert list(remnants.remnants(LOOK_ALIKES[name].splitlines())) == []
+
+
+def test_each_line_is_tried() -> None:
+    """Each pattern of the table, in a text of its own."""
+    silent = []
+    for rule, patterns in remnants.rules():
+        for pattern in patterns:
+            for text in map(str.strip, forms(pattern.pattern)):
+                left = [one.kind for one in remnants.remnants([text] * rule.least)]
+                if pattern.match(text) and rule.kind not in left:
+                    silent.append((rule.of, text))
+    assert silent == []
+
+
+def test_a_log_that_shows_a_cause_is_not_searched_for_the_rest_of_others(tmp_path: Path) -> None:
+    raised = "RuntimeError: CUDA error: device-side assert triggered\n"
+    (finding,) = read(raised + LEGEND, tmp_path).findings
+    assert finding.id == "cuda-device-assert"
+
+
+def test_a_part_does_not_say_that_a_known_signal_is_unknown(tmp_path: Path) -> None:
+    crash = read("Illegal instruction (core dumped)\n" + FRAMES, tmp_path)
+    assert crash.signal is not None and crash.signal.name == "SIGILL"
+    assert "cut-report" not in {finding.id for finding in crash.findings}
+
+
+def test_the_report_says_that_it_is_a_part(tmp_path: Path) -> None:
+    path = tmp_path / "posted.txt"
+    path.write_text(LEFT["Ruby's sections"][2])
+    (finding,) = analyze([path]).findings
+    assert finding.id == "cut-report" and "Ruby prints such lines" in finding.summary
+
+
+STACK = """\
+{signal}
+[Switching to Thread 0x7fffa17fa640 (LWP 90210)]
+__GI___libc_free (mem=0x2a0003) at malloc.c:3102
+3102\tmalloc.c: No such file or directory.
+"""
+IMPORT = """\
+import shop.store gives Segmentation fault (core dumped)
+
+#71 0x00007f8ef6371292 in PyImport_ExecCodeModuleEx (name=0x1860290 "shop.store", co=0x7f8ef4cbcc30) at Python/import.c:731
+#72 0x00007f8ef63739de in load_source_module (name=0x1860290 "shop.store", pathname=0x1896cd0 "/srv/shop/store.pyc") at Python/import.c:1121
+"""
+LIBTORRENT = """\
+Sep 02 11:12:13 box bot[99]: assertion failed. Please file a bugreport at https://github.com/arvidn/libtorrent/issues
+Sep 02 11:12:13 box bot[99]: Please include the following information:
+Sep 02 11:12:13 box bot[99]: file: 'session_impl.cpp'
+Sep 02 11:12:13 box bot[99]: expression: m_posted
+"""
+QAPP = """\
+tests/test_a.py Fatal Python error: Aborted
+
+Current thread 0x00007fa369115740 (most recent call first):
+  File "/v/lib/python3.10/site-packages/pytestqt/plugin.py", line 76 in qapp
+"""
+COMPILES = """\
+Segmentation fault
+
+  File "/v/lib/python3.8/site-packages/jax/interpreters/xla.py", line 386 in backend_compile
+  File "/v/lib/python3.8/site-packages/jax/interpreters/xla.py", line 323 in xla_primitive_callable
+"""
+CLASSES: dict[str, tuple[str, Optional[str], str]] = {
+    "gdb's frame without a number": (
+        "heap-corruption-invalid-free",
+        "SIGSEGV",
+        STACK.format(signal='Thread 5 "decoder" received signal SIGSEGV, Segmentation fault.'),
+    ),
+    "the outer frames of an import": ("library-init-crash", "SIGSEGV", IMPORT),
+    "faulthandler's frames": ("xla-compiler-crash", "SIGSEGV", COMPILES),
+    "libtorrent's assertion": ("c-assertion-failed", "SIGABRT", LIBTORRENT),
+    "OpenCASCADE's handler": (
+        "null-deref",
+        "SIGSEGV",
+        "Err: *** Abort *** an exception was raised, but no catch was found.\n"
+        "Err: \t... The exception is:SIGSEGV 'segmentation violation' detected. Address 0\n",
+    ),
+    "status 159": ("seccomp-denied", "SIGSYS", "09:10:11 ERROR: Renderer process crashed (status 159)\n"),
+    "status 159 of a worker": ("seccomp-denied", "SIGSYS", "worker 3 exited with status 159\n"),
+    "status 139": ("", "SIGSEGV", "09:10:11 ERROR: Renderer process crashed (status 139)\n"),
+    "pytest-qt": ("qt-platform-plugin", "SIGABRT", QAPP),
+    "the kernel": (
+        "host-oom-cgroup",
+        "SIGKILL",
+        "my job is killed by the kernel after an hour, with small data it works.\n\nReading corpus.txt.\n",
+    ),
+    "a step of SLURM": (
+        "job-rank-failed",
+        None,
+        "error: *** STEP 9.0 ON n1 CANCELLED AT 2026-01-29T23:36:37 DUE TO TASK FAILURE ***\nsrun: Force Terminated StepId=9.0\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_classes(name: str, tmp_path: Path) -> None:
+    expected, signal, text = CLASSES[name]
+    crash = read(text, tmp_path)
+    assert (crash.findings[0].id if crash.findings else "") == expected
+    assert (crash.signal.name if crash.signal else None) == signal
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the web page process crashed (status 12)\n",
+        "a SIGSEGV 'handler' detected.\n",
+        "The daemon is killed by the kernel's own helper on shutdown, that is normal.\n",
+        "assertion failed. Please read the manual.\n",
+    ],
+)
+def test_no_such_class(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "posted.txt"
+    path.write_text("Aborted\n" + text)
+    assert {finding.id for finding in read("Aborted\n" + text, tmp_path).findings} <= {"self-abort"}
