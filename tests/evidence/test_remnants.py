@@ -12,7 +12,7 @@ import pytest
 from crashkit.diagnose import diagnose, load_catalog
 from crashkit.evidence.text import remnants
 from crashkit.evidence.text.log import crash_of_log, read_log
-from crashkit.model import Crash
+from crashkit.model import Crash, ElidedFrames
 from crashkit.pipeline import analyze
 
 from .samples import forms
@@ -213,6 +213,11 @@ CLASSES: dict[str, tuple[str, Optional[str], str]] = {
     ),
     "status 159": ("seccomp-denied", "SIGSYS", "09:10:11 ERROR: Renderer process crashed (status 159)\n"),
     "status 159 of a worker": ("seccomp-denied", "SIGSYS", "worker 3 exited with status 159\n"),
+    "status 159 of a node of ROS": (
+        "seccomp-denied",
+        "SIGSYS",
+        "[ERROR] [talker-1]: process has died [pid 4711, exit code 159, cmd '/opt/talker'].\n",
+    ),
     "status 139": ("", "SIGSEGV", "09:10:11 ERROR: Renderer process crashed (status 139)\n"),
     "pytest-qt": ("qt-platform-plugin", "SIGABRT", QAPP),
     "the kernel": (
@@ -236,6 +241,12 @@ def test_classes(name: str, tmp_path: Path) -> None:
     assert (crash.signal.name if crash.signal else None) == signal
 
 
+@pytest.mark.parametrize("text", [COMPILES, COMPILES.replace("\n\n", "\n\nThread 0x00007f1d88ef5740 (most recent call first):\n")])
+def test_the_only_thread_of_a_dump_without_its_head_is_the_one_that_crashed(text: str, tmp_path: Path) -> None:
+    (thread,) = read(text, tmp_path).threads
+    assert thread.crashed and [frame.function for frame in thread.pythons()] == ["backend_compile", "xla_primitive_callable"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -249,3 +260,28 @@ def test_no_such_class(text: str, tmp_path: Path) -> None:
     path = tmp_path / "posted.txt"
     path.write_text("Aborted\n" + text)
     assert {finding.id for finding in read("Aborted\n" + text, tmp_path).findings} <= {"self-abort"}
+
+
+EXITS = """\
+#{first}  0x00007ffff43fa613 in PyGILState_Ensure () at ../Python/pystate.c:1323
+#{second}  0x00007fff5ea79227 in core_close () at /srv/core.c:64
+#{third}  0x00007ffff5574b0c in __run_exit_handlers () from /lib64/libc.so.6
+"""
+
+
+def test_a_stack_without_its_innermost_frames_shows_no_deadlock(tmp_path: Path) -> None:
+    """An assertion that failed above them is not seen."""
+    whole = read(EXITS.format(first=0, second=1, third=2), tmp_path)
+    assert [finding.id for finding in whole.findings] == ["deadlock-finalization"]
+    assert not read(EXITS.format(first=4, second=5, third=6), tmp_path).findings
+
+
+def test_frames_of_glog_are_read_without_their_head(tmp_path: Path) -> None:
+    (thread,) = read(LEFT["glog's frames"][2], tmp_path).threads
+    assert [frame.function for frame in thread.natives()] == [None, "store::Reader::next()"]
+
+
+def test_frames_that_were_cut_off_are_counted(tmp_path: Path) -> None:
+    cut = "    frame #39: 0x0000000100e6a89c Python`_imp_create_dynamic + 168\n    frame #40: 0x0000000100d34120 Python`run + 96\n"
+    (thread,) = read(cut, tmp_path).threads
+    assert thread.frames[0] == ElidedFrames(count=39)

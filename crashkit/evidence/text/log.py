@@ -515,8 +515,7 @@ class _Log:
         """With what is left of another report, where nothing else tells a cause."""
         if not {hearsay.KIND, traceback.KIND, *_ENDS, *_SUPPORTING}.issuperset(line.kind for line in found.lines):
             return found
-        known = {"process-end", remnants.KIND} if found.signal is not None else set()
-        left = [line for line in self._remnants(file) if line.kind not in known]
+        left = self._remnants(file)
         if not left:
             return found
         lines = (*found.lines, *left)

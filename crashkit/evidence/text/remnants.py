@@ -20,8 +20,6 @@ from crashkit.own_tables import own_table
 from crashkit.prepared import prepared
 from crashkit.regex import regex
 
-KIND = "cut-report"
-"""Of a line that does not tell what the report was about."""
 LOOSELY = "a part of its report"
 _INTRODUCED = re.compile(
     r"\b(?:[Ff]or example|e\.g\.|[Ss]uch as|[Ll]ooks? like|[Mm]eans?|[Pp]rints|[Ll]egend|[Ff]ormat"
@@ -88,9 +86,9 @@ def _first(patterns: Sequence[re.Pattern[str]], text: str) -> Optional[re.Match[
 
 
 def _explained(rows: Sequence[str], at: int) -> bool:
-    """Whether somebody explains there what such lines look like, or a patch adds them to a page."""
+    """Whether somebody explains there what such lines look like."""
     above = [row for row in rows[:at] if row.strip(" `~")][-_ABOVE:]
-    return rows[at].startswith("+") or any(_INTRODUCED.search(row) or hearsay.supposes(row) for row in above if _is_prose(row))
+    return any(_INTRODUCED.search(row) or hearsay.supposes(row) for row in above if _is_prose(row))
 
 
 def _is_prose(row: str) -> bool:
