@@ -82,6 +82,52 @@ LEFT: dict[str, tuple[str, Optional[str], str]] = {
         '  File "/srv/app.py", line 15, in load\n    time.sleep(600)\n'
         '  File "/venv/lib/python3.11/site-packages/gunicorn/workers/base.py", line 200, in handle_abort\n    sys.exit(1)\nSystemExit: 1\n',
     ),
+    "the runtime's state": ("fatal-python-error", None, "Python runtime state: core initialized\n"),
+    "the last words of a thread at exit": (
+        "daemon-thread-stdio-lock",
+        None,
+        "<_io.BufferedWriter name='<stderr>'> at interpreter shutdown,\npossibly due to daemon threads\n",
+    ),
+    "Py_FatalError in a backtrace": (
+        "fatal-python-error",
+        None,
+        "/lib/libpython3.4m.so(Py_FatalError+0x50) [0x7fbe495b0bf0]\n/lib/libpython3.4m.so(PyFrame_New+0x12c) [0x7fbe4965935c]\n",
+    ),
+    "Valgrind's callers": (
+        "valgrind-report",
+        None,
+        "".join(f"==12==    by 0x9E6A49{number}: run{number} (core.c:{number})\n" for number in range(3)),
+    ),
+    "Valgrind's guess": (
+        "null-deref",
+        "SIGSEGV",
+        "==12==  Access not within mapped region at address 0x51\n==12==    by 0x9E6A49: run (core.c:3)\n",
+    ),
+    "Rust's frames": ("rust-panic", None, "   0:     0x7ff7d7e8e962 - <unknown>\n   1:     0x7ff7d7eb384b - core::run\n"),
+    "what() alone": ("cxx-uncaught-exception", "SIGABRT", "It stops with\n\n  what():  basic_string::substr: __pos > this->size()\n"),
+    "HDF5's versions": (
+        "hdf5-mismatch",
+        "SIGABRT",
+        "Data corruption or segmentation faults may occur if the application continues.\nHeaders are 1.8.17, library is 1.8.18\n",
+    ),
+    "Qt's list of plugins": ("qt-platform-plugin", None, "\nAvailable platform plugins are: eglfs, minimal, offscreen, xcb.\n"),
+    "TensorFlow's allocator": (
+        "cuda-oom",
+        None,
+        "2020-06-06 15:41:05.390226: I tensorflow/core/common_runtime/bfc_allocator.cc:921] Sum Total of in-use chunks: 10.15GiB\n",
+    ),
+    "XLA's buffers": (
+        "cuda-oom",
+        None,
+        "BufferAssignment stats:\n             parameter allocation:  372.76MiB\n              constant allocation:    48.5KiB\n"
+        "                 total allocation:   14.44GiB\n",
+    ),
+    "Blender's parameters": (
+        "windows-access-violation",
+        None,
+        "Exception Flags       : 0x00000000\n\tParameters[0] (action)  : 0x0000000000000000 (read)\n\tParameters[1] (address) : 0x00000000000000A8\n",
+    ),
+    "the end of torchrun's table": ("launcher-child-failed", None, "Failures:\n  <NO_OTHER_FAILURES>\n-----------------------\n"),
     "Ruby's sections": (
         "cut-report",
         None,
@@ -109,8 +155,9 @@ def test_what_is_left_tells_what_kind_of_report_it_was(name: str, tmp_path: Path
     assert (crash.signal.name if crash.signal else None) == signal
 
 
-@pytest.mark.parametrize("name", set(LEFT) - {"uWSGI's frames", "why Open MPI's handler was called"})
+@pytest.mark.parametrize("name", sorted(set(LEFT) - {"uWSGI's frames", "why Open MPI's handler was called", "Valgrind's guess"}))
 def test_nothing_is_likely_of_a_part(name: str, tmp_path: Path) -> None:
+    """But where it is the very line that tells the address of the access."""
     assert {finding.confidence for finding in read(LEFT[name][2], tmp_path).findings} == {"possible"}
 
 
@@ -122,6 +169,11 @@ LOOK_ALIKES = {
     "a frame of a sanitizer": "    #0 0x55d in main program.cpp:2\n",
     "no errors": "==12== All heap blocks were freed -- no leaks are possible\n==12== ERROR SUMMARY: 0 errors from 0 contexts\n",
     "a legend of a plot": "Shadow gap: 3 pixels\nGlobal redzone: none\nnode died\n",
+    "a leak of Valgrind": "==12== HEAP SUMMARY:\n==12== 8 bytes in 1 blocks are still reachable\n"
+    + "".join(f"==12==    by 0x9E6A49{number}: run{number} (core.c:{number})\n" for number in range(3)),
+    "a caught exception": "[warn] caught: what(): no such file, trying again\nnode died\n",
+    "a doc of HDF5": "The check prints the versions, for example:\n\nHeaders are 1.8.17, library is 1.8.18\n",
+    "an error with frames": "   0: core::run\n   1: main\nnode died\n",
     "a mail": "@ 0x7f31cadd54b0 I don't know\nnode died\n",
     "modules": "Extension modules: see the table below\nnode died\n",
     "a loop over goroutines": "goroutine 7 is running, exit code 1\n",

@@ -504,10 +504,12 @@ class _Log:
 
     def left(self, file: BinaryIO, errors: tuple[SoftError, ...]) -> Optional[LogEvidence]:
         """What is left of a report whose other lines were cut off, besides what is said of it; None where nothing is."""
-        left = self._remnants(file)
-        if not left:
+        rows = _rows(file, MOST_REJOINED)
+        known = tuple(remnants.remnants(rows))
+        if not known:
             return None
-        lines = (*left, *self.told(file))
+        printed = frozenset[int]().union(*(one.lines for one in known))
+        lines = (*self._remnants(rows, known), *(line for line in self.told(file) if line.line not in printed))
         signal, process = log_signal.of_lines(lines, None)
         return LogEvidence(kind="log", lines=lines, signal=signal, process=process, soft_errors=errors)
 
@@ -515,15 +517,15 @@ class _Log:
         """With what is left of another report, where nothing else tells a cause."""
         if not {hearsay.KIND, traceback.KIND, *_ENDS, *_SUPPORTING}.issuperset(line.kind for line in found.lines):
             return found
-        left = self._remnants(file)
+        rows = _rows(file, MOST_REJOINED)
+        left = self._remnants(rows, tuple(remnants.remnants(rows)))
         if not left:
             return found
         lines = (*found.lines, *left)
         signal, process = (found.signal, found.process) if found.signal is not None else log_signal.of_lines(lines, None)
         return msgspec.structs.replace(found, lines=lines, signal=signal, process=process)
 
-    def _remnants(self, file: BinaryIO) -> tuple[LogLine, ...]:
-        rows = _rows(file, MOST_REJOINED)
+    def _remnants(self, rows: Sequence[str], known: Sequence[remnants.Remnant]) -> tuple[LogLine, ...]:
         return tuple(
             LogLine(
                 text=rows[one.line - 1].strip()[:LONGEST_TEXT],
@@ -532,7 +534,7 @@ class _Log:
                 line=one.line,
                 fields={**one.fields, "loosely": remnants.LOOSELY},
             )
-            for one in remnants.remnants(rows)
+            for one in known
         )
 
     def told(self, file: BinaryIO) -> tuple[LogLine, ...]:
@@ -800,10 +802,10 @@ def _with_crashed_thread(found: LogEvidence) -> LogEvidence:
 
 
 def _of_stacks(threads: Sequence[Thread]) -> Optional[int]:
-    """SIGABRT where the crashed thread was in abort()."""
+    """SIGABRT where the crashed thread was in abort(), or in what calls it."""
     crashed = next((thread for thread in threads if thread.crashed), None)
     names = [frame.function for frame in crashed.natives()] if crashed is not None else []
-    aborts = any(name is not None and plain(name) == "abort" for name in names[: machinery_end(names)])
+    aborts = any(name is not None and plain(name) in ("abort", "std::terminate") for name in names[: machinery_end(names)])
     return SIGABRT if aborts else None
 
 

@@ -36,6 +36,8 @@ class Remnant(NamedTuple):
     line: int
     kind: str
     fields: dict[str, str]
+    lines: frozenset[int]
+    """The numbers of all such lines of its rule."""
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,7 +80,8 @@ def remnants(rows: Sequence[str]) -> Iterator[Remnant]:
         if not _explained(rows, found[0][0]):
             told = {"of": rule.of, "signal": rule.signal, "message": rule.message}
             named = {name: value for _, match in reversed(found) for name, value in match.groupdict().items()}
-            yield Remnant(found[0][0] + 1, rule.kind, {name: value for name, value in {**told, **named}.items() if value})
+            fields = {name: value for name, value in {**told, **named}.items() if value}
+            yield Remnant(found[0][0] + 1, rule.kind, fields, frozenset(at + 1 for at, _ in found))
 
 
 def _first(patterns: Sequence[re.Pattern[str]], text: str) -> Optional[re.Match[str]]:
