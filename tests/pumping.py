@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Optional
 import crashkit
 from crashkit.diagnose.catalog import builtin, conditions
 from crashkit.diagnose.signature import FramePattern
+from crashkit.evidence.text import remnants
 from crashkit.evidence.text.causes import cause_patterns
 from crashkit.evidence.text.log_patterns import line_patterns, loose_line_patterns, said_patterns
 from crashkit.evidence.text.mentions import mention_patterns
@@ -126,6 +127,11 @@ def _of_tables() -> Iterator[Place]:
         yield Place("mentions.toml", re.compile(mention), ("search",))
     for kind, cause in cause_patterns():
         yield Place(f"causes.toml {kind}", re.compile(cause), ("search",))
+    for rule, patterns in remnants.rules():
+        for pattern in patterns:
+            yield Place(f"remnants.toml {rule.kind}", re.compile(pattern.pattern), ("match",))
+        if rule.unless is not None:
+            yield Place(f"remnants.toml {rule.kind}", re.compile(rule.unless), ("search",))
     for line in (*line_patterns(), *loose_line_patterns()):
         yield Place(f"log_lines.toml {line.kind}", re.compile(line.pattern), ("search",))
     for signature in builtin().signatures:

@@ -30,7 +30,7 @@ from crashkit.diagnose.signature import FramePattern
 from crashkit.diagnose.stack_facts import STACK_FACTS
 from crashkit.diagnose.terminate_facts import TERMINATE_FACTS
 from crashkit.diagnose.worker_facts import WORKER_FACTS
-from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
+from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame, Thread
 from crashkit.naming.addresses import fill_of, is_null
 from crashkit.naming.collector import collects_by_record, in_collector, visited
 from crashkit.naming.cuda import DRIVER_LAUNCH, RUNTIME_LAUNCH
@@ -303,6 +303,8 @@ def hang(case: Case) -> Outcome:
     """Nothing failed: no signal, or one sent from outside to a process that did not abort by itself."""
     signal = case.crash.signal
     if signal is None:
+        if case.crash.threads and all(_is_beheaded(thread) for thread in case.crash.threads):
+            return unknown("the innermost frames: what it waits for, or how it ended")
         failed = next((line for line in case.crash.log if line.kind in _ENDS), None)
         return Outcome(True, (), {}, "no signal") if failed is None else no(f"the log shows how the process ended: {failed.text}")
     if signal.name in FAULTS and signal.reason not in SENT and signal.code != 0:
@@ -316,6 +318,11 @@ def hang(case: Case) -> Outcome:
         return no("the interpreter reported a fatal error")
     sender = "by the process itself" if signal.reason == "raised" else "from outside"
     return Outcome(True, (Evidence(text=f"{signal.name} was sent {sender}: no abort() frame on the stack"),))
+
+
+def _is_beheaded(thread: Thread) -> bool:
+    """Whether only the outer frames of this stack were passed on."""
+    return bool(thread.frames) and isinstance(thread.frames[0], ElidedFrames)
 
 
 def single_thread(case: Case) -> Outcome:

@@ -8,7 +8,7 @@ from typing import Optional
 
 from msgspec.structs import replace
 
-from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling, threads_left_out
+from crashkit.evidence.text.reader import Account, Body, Format, Note, Reader, Telling, threads_left_out
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, Offset, PythonFrame, PythonRuntime, SoftError, Thread
 from crashkit.naming.mangled import demangled
 
@@ -189,6 +189,13 @@ def _opens(text: str) -> Optional[FaultDump]:
     return dump if dump.feed(text) else None
 
 
+def _of_frames() -> FaultDump:
+    """A dump of which only the frames are left."""
+    dump = FaultDump()
+    dump.feed("Stack (most recent call first):")
+    return dump
+
+
 def _python_frame(match: re.Match[str]) -> PythonFrame:
     line = int(match["line"]) if match["line"].isdigit() else None
     return PythonFrame(function=match["function"], file=match["file"], line=line, origin="faulthandler")
@@ -251,11 +258,19 @@ def _several(dumps: Sequence[tuple[str, FaultDump]]) -> tuple[SoftError, ...]:
     return (SoftError(stage="log", message=message, hint="Pass only the part of the text with the crash you want, or its core."),)
 
 
+_BODY = Body(
+    # Other than a traceback's, without a comma behind the number.
+    frame=re.compile(r'^\W{0,20}File "[^"\n]{1,1000}", line (?:\d{1,9}|\?\?\?) in \S', re.MULTILINE),
+    head="most recent call",
+    reader=_of_frames,
+)
+
 FORMAT = Format(
     openers=("Python error: ", "Windows fatal exception: ", "most recent call first", "Timeout ("),
     opens=_opens,
     tells=_tells,
     source="faulthandler",
     kinds=frozenset({"python-state", "gil-disabled"}),
+    body=_BODY,
     classifies_opener=True,
 )

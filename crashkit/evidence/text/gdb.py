@@ -9,7 +9,7 @@ from typing import Optional
 
 from crashkit.evidence.text import glibc_backtrace
 from crashkit.evidence.text.native_backtrace import printed_native
-from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling, threads_left_out
+from crashkit.evidence.text.reader import Account, Body, Format, Note, Reader, Telling, threads_left_out
 from crashkit.evidence.text.sanitizer import printed_frame
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, PythonFrame, Thread
 from crashkit.naming.functions import plain
@@ -298,10 +298,18 @@ def _tells(sessions: Sequence[tuple[str, GdbStacks]]) -> Account:
     )
 
 
+_BODY = Body(
+    frame=re.compile(r"^\W{0,20}#[1-9]\d{0,6} {1,4}(?:0x[0-9a-f]{8,16} in )?[A-Za-z_?][^\n]{0,400} \(", re.MULTILINE),
+    head="#0 ",
+    reader=GdbStacks,
+)
+"""Its innermost frames are missing."""
+
 FORMAT = Format(
     openers=("(LWP ", "#0  ", "#0 0x", "► ", "[#0]", "Program terminated with signal", " received signal "),
     opens=_opens,
     tells=_tells,
     source="gdb",
+    body=_BODY,
     classifies_opener=True,
 )

@@ -34,6 +34,9 @@ _PADDLE = Layout(
     outermost_first=True,
 )
 
+_FRAMES = Layout(heads=(), frames=_GLOG.frames, between=_GLOG.between, starts=(re.compile(r"^ *@ {5,12}0x[0-9a-f]+ +\S"),), fewest=2)
+"""What is left where the head was cut off."""
+
 FORMATS = (
     format_of(
         _GLOG,
@@ -41,4 +44,5 @@ FORMATS = (
         "backtrace",
     ),
     format_of(_PADDLE, ("C++ Traceback (most recent call",), "backtrace"),
+    format_of(_FRAMES, ("@     ",), "backtrace"),
 )

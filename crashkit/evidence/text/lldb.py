@@ -27,8 +27,8 @@ _LAYOUT = Layout(
         re.compile(r"^ *(?:\* )?thread #\d+(?:: tid = (?P<tid>\w+))?(?:.*?name = '(?P<name>[^']*)')?.*$"),
     ),
     between=re.compile(r"^(?: *->.*| *0x[0-9a-f]+ <\+\d+>.*|\(lldb\).*|.*`[^`]*:|Target \d+:.*|Process \d+ stopped|)$"),
-    starts=(re.compile(r"^ *(?:\* )?thread #\d+"),),
+    starts=(re.compile(r"^ *(?:\* )?(?:thread #\d+|frame #\d+: 0x[0-9a-f]+ [^`]+`)"),),
     facts=frozenset({"signal", "exception"}),
 )
 
-FORMAT = format_of(_LAYOUT, ("thread #",), "lldb")
+FORMAT = format_of(_LAYOUT, ("thread #", "frame #"), "lldb")

@@ -20,11 +20,11 @@ import msgspec
 from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.text import causes, faulthandler, formats, gdb, hearsay, log_signal, mentions, quoted, retold, traceback
+from crashkit.evidence.text import causes, faulthandler, formats, hearsay, log_signal, mentions, quoted, remnants, retold, traceback
 from crashkit.evidence.text.log_patterns import Classifier, fewest, precedence, said
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
-from crashkit.evidence.text.reader import Account, Format, Note, Reader, Stacks
+from crashkit.evidence.text.reader import Account, Body, Format, Note, Reader, Stacks
 from crashkit.evidence.text.several import (
     Dump,
     Known,
@@ -90,9 +90,6 @@ _SUPPORTING = frozenset(
     }
 )
 
-
-_FRAME = re.compile(r'^\W{0,20}File "[^"\n]{1,1000}", line \d{1,9}, in \S', re.MULTILINE)
-_GDB_FRAME = re.compile(r"^\W{0,20}#[1-9]\d{0,6} {1,4}(?:0x[0-9a-f]{8,16} in )?[A-Za-z_?][^\n]{0,400} \(", re.MULTILINE)
 
 # Lines that tell how a process ended, and not why.
 _ENDS = frozenset({"process-end", "shell", "shell-killed", "exit-status", "gdb-signal", "server-worker-exited", "go-goroutine"})
@@ -192,28 +189,32 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
     """
     source.file.seek(0)
     log = _Log(source.original, patterns)
-    if alone and _is_beheaded(source.file, _FRAME, "most recent call"):
-        log.expect_traceback()
-    elif alone and _is_beheaded(source.file, _GDB_FRAME, "#0 "):
-        log.expect_gdb()
+    if alone:
+        log.expect_rest(source.file)
     log.read(source.file)
     try:
         found = log.evidence(source.soft_errors, known)
     except EvidenceError:
-        said = (log.said(source.file, source.soft_errors) or log.mentioned(source.file, source.soft_errors)) if alone else None
+        said = None
+        if alone:
+            said = log.left(source.file, source.soft_errors) or log.said(source.file, source.soft_errors)
+            said = said or log.mentioned(source.file, source.soft_errors)
         if said is None:
             raise
         found = log.with_cut_traceback(said)
     else:
-        if alone and found.signal is None and found.stacks == "native" and not found.lines:
+        if alone and found.signal is None and found.stacks is not None and not found.lines:
             told = log.told(source.file)
-            found = msgspec.structs.replace(found, lines=told, signal=log_signal.of_lines(told, None)[0])
+            signal = log_signal.of_lines(told, None)[0]
+            found = msgspec.structs.replace(found, lines=told, signal=signal)
         elif alone and _ENDS.issuperset(line.kind for line in found.lines):
             reasons = (*log.broken_reasons(source.file), *log.typed(source.file), *log.causes_told(source.file))
             found = msgspec.structs.replace(found, lines=(*found.lines, *reasons))
         elif alone and found.stacks is None and (whole := log.whole_messages(source.file, found.lines)) != found.lines:
             signal, process = log_signal.of_lines(whole, None)
             found = msgspec.structs.replace(found, lines=whole, signal=signal, process=process)
+    if alone:
+        found = _with_crashed_thread(log.with_remnants(source.file, found))
     lines = found.lines
     if alone:
         quotations = log.quoted(_supposed(source.file, _survived(source.file, _quoted_in_patches(source.file, lines))))
@@ -299,18 +300,13 @@ class _Log:
         self._broken: dict[str, SoftError] = {}
         self._texts: dict[Format[Any], list[tuple[str, Reader, int]]] = {format: [] for format in self._formats}
 
-    def expect_traceback(self) -> None:
-        """Read the frames of a traceback whose first line is missing."""
-        for format, reader in filter(None, map(self._opens, ("Traceback (most recent call last):",))):
-            self._expect(format, reader)
-
-    def expect_gdb(self) -> None:
-        """Read the frames of gdb's whose innermost ones are missing."""
-        self._expect(gdb.FORMAT, gdb.GdbStacks())
-
-    def _expect(self, format: Format[Any], reader: Reader) -> None:
-        self._open[""] = _Open(format, reader, 1, 0, "")
-        self.starts[1] = 0
+    def expect_rest(self, file: BinaryIO) -> None:
+        """Read the frames of a text whose head is missing."""
+        for format in self._formats:
+            if format.body is not None and _is_beheaded(file, format.body):
+                self._open[""] = _Open(format, format.body.reader(), 1, 0, "")
+                self.starts[1] = 0
+                return
 
     def read(self, file: BinaryIO) -> None:
         openers = [opener for format in self._formats for opener in format.openers]
@@ -506,6 +502,41 @@ class _Log:
         signal, process = log_signal.of_lines(lines, None)
         only = () if kept else (hearsay.only_told(lines),)
         return LogEvidence(kind="log", lines=lines, signal=signal, process=process, soft_errors=(*errors, *only))
+
+    def left(self, file: BinaryIO, errors: tuple[SoftError, ...]) -> Optional[LogEvidence]:
+        """What is left of a report whose other lines were cut off, besides what is said of it; None where nothing is."""
+        rows = _rows(file, MOST_REJOINED)
+        known = tuple(remnants.remnants(rows))
+        if not known:
+            return None
+        printed = frozenset[int]().union(*(one.lines for one in known))
+        lines = (*self._remnants(rows, known), *(line for line in self.told(file) if line.line not in printed))
+        signal, process = log_signal.of_lines(lines, None)
+        return LogEvidence(kind="log", lines=lines, signal=signal, process=process, soft_errors=errors)
+
+    def with_remnants(self, file: BinaryIO, found: LogEvidence) -> LogEvidence:
+        """With what is left of another report, where nothing else tells a cause."""
+        if not {hearsay.KIND, traceback.KIND, *_ENDS, *_SUPPORTING}.issuperset(line.kind for line in found.lines):
+            return found
+        rows = _rows(file, MOST_REJOINED)
+        left = self._remnants(rows, tuple(remnants.remnants(rows)))
+        if not left:
+            return found
+        lines = (*found.lines, *left)
+        signal, process = (found.signal, found.process) if found.signal is not None else log_signal.of_lines(lines, None)
+        return msgspec.structs.replace(found, lines=lines, signal=signal, process=process)
+
+    def _remnants(self, rows: Sequence[str], known: Sequence[remnants.Remnant]) -> tuple[LogLine, ...]:
+        return tuple(
+            LogLine(
+                text=rows[one.line - 1].strip()[:LONGEST_TEXT],
+                kind=one.kind,
+                path=self._path,
+                line=one.line,
+                fields={**one.fields, "loosely": remnants.LOOSELY},
+            )
+            for one in known
+        )
 
     def told(self, file: BinaryIO) -> tuple[LogLine, ...]:
         """What somebody says of a crash, one of each line."""
@@ -763,22 +794,30 @@ def _after_abort(others: Sequence[LogLine]) -> SoftError:
     )
 
 
+def _with_crashed_thread(found: LogEvidence) -> LogEvidence:
+    """With the only thread of faulthandler's marked as the one that crashed, where the dump has lost its head, but a fault is known."""
+    signal = found.signal.number if found.signal is not None else None
+    if found.kind != faulthandler.FORMAT.source or signal not in faulthandler.SIGNALS.values() or len(found.threads) != 1:
+        return found
+    return msgspec.structs.replace(found, threads=tuple(msgspec.structs.replace(thread, crashed=True) for thread in found.threads))
+
+
 def _of_stacks(threads: Sequence[Thread]) -> Optional[int]:
-    """SIGABRT where the crashed thread was in abort()."""
+    """SIGABRT where the crashed thread was in abort(), or in what calls it."""
     crashed = next((thread for thread in threads if thread.crashed), None)
     names = [frame.function for frame in crashed.natives()] if crashed is not None else []
-    aborts = any(name is not None and plain(name) == "abort" for name in names[: machinery_end(names)])
+    aborts = any(name is not None and plain(name) in ("abort", "std::terminate") for name in names[: machinery_end(names)])
     return SIGABRT if aborts else None
 
 
-def _is_beheaded(file: BinaryIO, frame: re.Pattern[str], head: str) -> bool:
-    """Whether a short text begins within a stack: it has a frame before `head`, which stands at the top of any."""
+def _is_beheaded(file: BinaryIO, body: Body) -> bool:
+    """Whether a short text begins within a stack: it has a frame before the head, which stands at the top of any."""
     if file.seek(0, 2) > MOST_TYPED:
         return False
     file.seek(0)
     text = file.read().decode("utf-8", "replace")
-    found = frame.search(text)
-    return found is not None and text.rfind(head, 0, found.start()) < 0
+    found = body.frame.search(text)
+    return found is not None and text.rfind(body.head, 0, found.start()) < 0
 
 
 def _from(line: LogLine, rows: Sequence[str]) -> Sequence[str]:

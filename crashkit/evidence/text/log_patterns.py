@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional
 import msgspec
 from ahocorasick_rs import AhoCorasick
 
-from crashkit.evidence.text import causes, formats, required, translations, windows_codes
+from crashkit.evidence.text import causes, formats, remnants, required, translations, windows_codes
 from crashkit.limits import PATTERN_SECONDS
 from crashkit.own_tables import own_derived, own_table
 from crashkit.prepared import prepared
@@ -107,8 +107,10 @@ def said(text: str) -> Optional[dict[str, str]]:
 
 
 def kinds() -> frozenset[str]:
-    """All kinds that a log line can have, from a pattern, from the reader of a multi-line text or from what people say of causes."""
-    return frozenset(pattern.kind for pattern in line_patterns()).union(causes.kinds(), *(format.kinds for format in formats.FORMATS))
+    """All kinds that a log line can have: of a pattern, of a multi-line text or of what is left of one, of what people say of causes."""
+    return frozenset(pattern.kind for pattern in line_patterns()).union(
+        causes.kinds(), remnants.kinds(), *(format.kinds for format in formats.FORMATS)
+    )
 
 
 # What says how a process ended, or nothing by itself: less than a cause that the same line tells.

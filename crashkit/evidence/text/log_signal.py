@@ -144,7 +144,7 @@ _BY_KIND = {
 _PROTECTION_FAULT = "EXC_I386_GPFLT"
 
 _FAULTS = (SIGSEGV, SIGBUS)
-_FATAL = (SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGSEGV)
+_FATAL = (SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGSEGV, SIGSYS)
 """Of which a status of 128 and more tells: a program may use any other number itself (billiard's 155 is its own)."""
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from crashkit.evidence.text.log_signal import named
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
-from crashkit.model import Address, NativeFrame, Offset, Thread
+from crashkit.model import Address, ElidedFrames, NativeFrame, Offset, Thread
 from crashkit.naming.machinery import SIGNAL_FRAME, printed_signal_frame
 from crashkit.naming.mangled import demangled
 
@@ -89,8 +89,11 @@ class Backtrace(Reader):
     def _frame(self, match: re.Match[str]) -> bool:
         if not self._stacks or (match.groupdict().get("level") == "0" and self._stacks[-1].frames):
             self._open(_Stack(None, None, not self._stacks))
-        if len(self._stacks[-1].frames) < MOST_FRAMES:
-            self._stacks[-1].frames.append(printed_native(match.groupdict()))
+        stack = self._stacks[-1]
+        if not stack.frames and not self._layout.outermost_first:
+            stack.above = _number(match.groupdict().get("level")) or 0
+        if len(stack.frames) < MOST_FRAMES:
+            stack.frames.append(printed_native(match.groupdict()))
         return True
 
     def _open(self, stack: _Stack) -> None:
@@ -125,12 +128,15 @@ class _Stack:
     def __init__(self, tid: Optional[int], name: Optional[str], crashed: bool) -> None:
         self.tid, self.name, self.crashed = tid, name, crashed
         self.frames: list[NativeFrame] = []
+        self.above = 0
+        """Frames that were cut off above the first one, by its number."""
 
     def thread(self, crashed: bool, outermost_first: bool) -> Thread:
         frames = self.frames[::-1] if outermost_first else self.frames[:]
         if (left := printed_signal_frame(frames)) is not None:
             frames[left] = replace(frames[left], function=SIGNAL_FRAME, trust="signal")
-        return Thread(tid=self.tid, name=self.name, crashed=crashed, frames=tuple(frames))
+        above = (ElidedFrames(count=self.above),) if self.above else ()
+        return Thread(tid=self.tid, name=self.name, crashed=crashed, frames=(*above, *frames))
 
 
 def format_of(layout: Layout, openers: Sequence[str], source: str, classifies_opener: bool = True) -> Format[Any]:

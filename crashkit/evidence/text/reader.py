@@ -6,6 +6,7 @@ fed the lines of one process. At the end of the log, `tells` summarises all text
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -97,6 +98,17 @@ def threads_left_out(count: int) -> tuple[SoftError, ...]:
 _R = TypeVar("_R", bound=Reader)
 
 
+class Body(NamedTuple):
+    """What a text of a format is known by, in a short text, where its head was cut off."""
+
+    frame: re.Pattern[str]
+    """One of its frames, at the beginning of a line (re.MULTILINE)."""
+    head: str
+    """What stands above the frames of every whole one."""
+    reader: Callable[[], Reader]
+    """A reader that has taken a head."""
+
+
 def _nothing(texts: Sequence[object]) -> Account:
     return Account()
 
@@ -115,5 +127,7 @@ class Format(Generic[_R]):
     """`Source.kind` of a log whose most informative stacks are of this format."""
     kinds: frozenset[str] = frozenset()
     """Kinds of its notes that are not in the table of log lines."""
+    body: Optional[Body] = None
+    """How to read one without a head; None where it is not known by its frames, or where these are read as they are."""
     classifies_opener: bool = False
     """True if the first line may also be significant by itself."""

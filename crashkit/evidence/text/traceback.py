@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
-from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
+from crashkit.evidence.text.reader import Account, Body, Format, Note, Reader, Telling
 from crashkit.model import PythonFrame, SoftError, Thread
 
 KIND = "exception"
@@ -173,4 +173,10 @@ def _tells(tracebacks: Sequence[tuple[str, Traceback]]) -> Account:
     return Account(telling=Telling.EXCEPTION, threads=(shown.thread(),))
 
 
-FORMAT = Format(openers=("Traceback (most recent call", *_ASIDE), opens=_opens, tells=_tells, kinds=frozenset({KIND}))
+_BODY = Body(
+    frame=re.compile(r'^\W{0,20}File "[^"\n]{1,1000}", line \d{1,9}, in \S', re.MULTILINE),
+    head="most recent call",
+    reader=lambda: Traceback(first=False),
+)
+
+FORMAT = Format(openers=("Traceback (most recent call", *_ASIDE), opens=_opens, tells=_tells, kinds=frozenset({KIND}), body=_BODY)

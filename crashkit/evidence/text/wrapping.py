@@ -59,7 +59,7 @@ _LAYERS = tuple(
         r"(?:[-+\u2022\u2013]|\*(?! ?thread #| \d| frame #)|\d{1,2}[.)]) (?=[^\s#*])",  # lists
         # A heading; not the Java virtual machine's report.
         r"#{2,6} (?=[^\s#])|# (?!A fatal|JRE |Java|Problematic|Core dump|If you|The crash|No core|An error|Failed|[CVJ] )(?=[A-Z`\"'*])",
-        r"(?<!\*)\*{1,2}(?=[\w\"'`=\[])|(?<!_)__(?=[A-Z])",
+        r"(?<!\*)\*{1,2}(?=[\w\"'`=\[])|(?<!_)__(?=[A-Z])(?!GI_)",
         r"`{1,3}(?=\S)",
         r"b?[\"'](?=[\w#=*\[])",
         r"<(?:p|pre|code|div|span|li|b|strong|em|td)\b[^<>]{0,80}>",
