@@ -70,10 +70,9 @@ FORMS = [
         "-> 1243     raise RuntimeError('DataLoader worker (pid(s) {}) exited unexpectedly'.format(pids_str)) from e\n   1244 if isinstance(e, queue.Empty):",
     ),
     ("supervisor-worker-crashed", "    raise RuntimeError(f'DataLoader worker (pid(s) {pids_str}) exited unexpectedly') from e"),
-    # A service manager's or a container runtime's line, where nothing else is known.
+    # A service manager's line, where nothing else is known.
     ("supervisor-worker-crashed", "systemd[1]: app.service: Main process exited, code=killed, status=11/SEGV"),
     ("supervisor-worker-crashed", "systemd[1]: app.service: Main process exited, code=dumped, status=6/ABRT"),
-    ("supervisor-worker-crashed", "Process 4211 exited with signal 11 (Segmentation fault)"),
     # What a program says in its own handler of SIGTERM.
     ("killed-by-sigterm", "MainThread : Signal 15 caught, saving and exiting..."),
     ("killed-by-sigterm", "worker.py:227 Caught TERM signal, shutting down"),
