@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Optional
 
@@ -16,6 +17,7 @@ from crashkit.model import Crash, ElidedFrames
 from crashkit.pipeline import analyze
 
 from .samples import forms
+from .test_native_texts import POSTED
 
 LEGEND = "  Stack use after scope:   f8\n  Shadow gap:              cc\n==411==ABORTING\n"
 DUMP = """\
@@ -25,7 +27,7 @@ Current thread 0x00007f1d88ef5740 (most recent call first):
 
 Extension modules: numpy._core._multiarray_umath, yaml._yaml, pyarrow.lib (total: 3)
 """
-GO = "goroutine 7 [running]:\nmain.load(0xc000012345)\n\t/srv/main.go:12 +0x5c\ncreated by main.main\n\t/srv/main.go:30 +0x575\n"
+GO = "panic({0x4a1e20, 0x4f2a30})\n\t/usr/lib/go/src/runtime/panic.go:884 +0x212\nmain.load(0xc000012345)\n\t/srv/main.go:12 +0x5c\n"
 FRAMES = """\
   * frame #0: 0x00007fff2030c8e2 libsystem_kernel.dylib`__workq_kernreturn + 10
     frame #1: 0x0000000103a1b2c3 core.so`encode(int) at core.cpp:35:7 [opt]
@@ -176,7 +178,8 @@ LOOK_ALIKES = {
     "an error with frames": "   0: core::run\n   1: main\nnode died\n",
     "a mail": "@ 0x7f31cadd54b0 I don't know\nnode died\n",
     "modules": "Extension modules: see the table below\nnode died\n",
-    "a loop over goroutines": "goroutine 7 is running, exit code 1\n",
+    "goroutines that a program printed": "goroutine 7 [running]:\nmain.load(0xc0000123)\n\t/srv/main.go:12 +0x5c\n\t/srv/main.go:13 +0x5c\n",
+    "a crash in C code below Go": "PC=0x7efe2ad3feec m=0 sigcode=1\nruntime.sigpanic()\nnode died\n",
     "leaks": "Indirect leak of 1 byte(s) in 1 object(s) allocated from:\n"
     "    #0 0x7f08 in strdup /src/libsanitizer/asan/asan_interceptors.cpp:454\n    #1 0x7f09 in guard /srv/core.cpp:3:1\n",
 }
@@ -209,6 +212,11 @@ def test_a_part_does_not_say_that_a_known_signal_is_unknown(tmp_path: Path) -> N
     crash = read("Illegal instruction (core dumped)\n" + FRAMES, tmp_path)
     assert crash.signal is not None and crash.signal.name == "SIGILL"
     assert "cut-report" not in {finding.id for finding in crash.findings}
+
+
+def test_what_is_folded_into_json_is_found(tmp_path: Path) -> None:
+    text = json.dumps({"level": "error", "message": f"stderr:\n{LEGEND}"}) + "\n"
+    assert [finding.id for finding in read(text, tmp_path).findings] == ["asan-report"]
 
 
 def test_the_report_says_that_it_is_a_part(tmp_path: Path) -> None:
@@ -255,6 +263,7 @@ CLASSES: dict[str, tuple[str, Optional[str], str]] = {
         STACK.format(signal='Thread 5 "decoder" received signal SIGSEGV, Segmentation fault.'),
     ),
     "the outer frames of an import": ("library-init-crash", "SIGSEGV", IMPORT),
+    "those of macOS": ("library-init-crash", None, POSTED["macOS without a head and its innermost frames"].text),
     "faulthandler's frames": ("xla-compiler-crash", "SIGSEGV", COMPILES),
     "libtorrent's assertion": ("c-assertion-failed", "SIGABRT", LIBTORRENT),
     "OpenCASCADE's handler": (

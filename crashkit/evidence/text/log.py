@@ -195,10 +195,7 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
     try:
         found = log.evidence(source.soft_errors, known)
     except EvidenceError:
-        said = None
-        if alone:
-            said = log.left(source.file, source.soft_errors) or log.said(source.file, source.soft_errors)
-            said = said or log.mentioned(source.file, source.soft_errors)
+        said = (log.said(source.file, source.soft_errors) or log.mentioned(source.file, source.soft_errors)) if alone else None
         if said is None:
             raise
         found = log.with_cut_traceback(said)
@@ -491,6 +488,8 @@ class _Log:
     def said(self, file: BinaryIO, errors: tuple[SoftError, ...]) -> Optional[LogEvidence]:
         """What a text shows of a crash that is no program's output, or no longer looks like it; None where it tells of none."""
         lines, kept = self._broken_messages(file), True
+        if not lines and (left := self.left(file, errors)) is not None:
+            return left
         if not lines:
             typed, kept = self._typed(file), False
             told = self.told(file)
@@ -520,6 +519,8 @@ class _Log:
             return found
         rows = _rows(file, MOST_REJOINED)
         left = self._remnants(rows, tuple(remnants.remnants(rows)))
+        if found.signal is not None:
+            left = tuple(line for line in left if line.kind != remnants.KIND)
         if not left:
             return found
         lines = (*found.lines, *left)

@@ -15,11 +15,13 @@ from typing import NamedTuple, Optional
 import msgspec
 
 from crashkit.evidence.text import hearsay
-from crashkit.evidence.text.wrapping import bare
+from crashkit.evidence.text.wrapping import bare, unfold
 from crashkit.own_tables import own_table
 from crashkit.prepared import prepared
 from crashkit.regex import regex
 
+KIND = "cut-report"
+"""Of a line that does not tell what the report was about."""
 LOOSELY = "a part of its report"
 _INTRODUCED = re.compile(
     r"\b(?:[Ff]or example|e\.g\.|[Ss]uch as|[Ll]ooks? like|[Mm]eans?|[Pp]rints|[Ll]egend|[Ff]ormat"
@@ -72,10 +74,10 @@ def kinds() -> frozenset[str]:
 
 def remnants(rows: Sequence[str]) -> Iterator[Remnant]:
     """The first line of each rule that holds, numbered from 1."""
-    texts = [bare(row).strip() for row in rows]
+    texts = [(at, bare(piece).strip()) for at, row in enumerate(rows) for piece in (unfold(row) or (row,))]
     for rule, patterns in rules():
-        found = [(at, match) for at, text in enumerate(texts) if (match := _first(patterns, text)) is not None]
-        if len(found) < rule.least or (rule.unless and any(map(regex(rule.unless).search, texts))):
+        found = [(at, match) for at, text in texts if (match := _first(patterns, text)) is not None]
+        if len(found) < rule.least or (rule.unless and any(map(regex(rule.unless).search, (text for _, text in texts)))):
             continue
         if not _explained(rows, found[0][0]):
             told = {"of": rule.of, "signal": rule.signal, "message": rule.message}
