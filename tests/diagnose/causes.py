@@ -60,7 +60,7 @@ CAUSES = (
     Cause("heap-corruption-invalid-free", "faults.py", "free_unmapped", pythons=("3.11",)),
     Cause("heap-corruption-invalid-free", "faults.py", "realloc_unmapped", pythons=("3.11",)),
     Cause("sigill-trap", "faults.py", "ud2"),
-    Cause("gc-corrupted-object", "collected.py", "member"),
+    Cause("object-overwritten", "collected.py", "member"),
     Cause("ctypes-callback-freed"),
     Cause("heap-corruption-double-free"),
     Cause("heap-corruption-invalid-free"),

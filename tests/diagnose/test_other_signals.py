@@ -24,7 +24,7 @@ SIGNATURES = {
     "USR2": "signal-without-handler",
     "IO": "signal-without-handler",
     "PWR": "signal-without-handler",
-    "SYS": None,
+    "SYS": "seccomp-denied",
     "QUIT": None,
     "HUP": None,
 }

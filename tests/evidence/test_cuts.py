@@ -130,7 +130,7 @@ LEAST = {
     "gdb": 0.0,
     "glibc and uWSGI": 0.8,
     "tracebacks": 0.78,
-    "other lines": 0.76,
+    "other lines": 0.75,
 }
 """Of how many cuts of a format it is still said what happened, or what kind of text it is. The rest shows nothing but what any log may
 have: a stack of gdb's may be one of a program that waits, Go's goroutines may be printed by a program that goes on, faulthandler's one that was asked for, a traceback one of any exception."""

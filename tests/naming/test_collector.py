@@ -94,7 +94,9 @@ def test_what_the_collector_was_visiting(frames: tuple[str, ...], container: str
 @pytest.mark.parametrize("how", ["traverse", "member"])
 def test_the_line_that_set_it_off_is_not_blamed(how: str, python) -> None:
     crash = analyze(python_crash("collected.py", how, python=python).core)
-    assert [finding.id for finding in crash.findings] == ["gc-corrupted-object"], "no pointer that nobody set"
+    found = [finding.id for finding in crash.findings]
+    # The list is a module's variable, and what has no object in it is told first.
+    assert found == (["object-overwritten", "gc-corrupted-object"] if how == "member" else ["gc-corrupted-object"])
     assert "during a garbage collection that happened to run in innocent" in wording.sentence(crash)
     assert "the garbage collector was running" in "\n".join(text.summary(crash, None, color=False, width=100))
     assert "The garbage collector was running" in html.render(crash)
