@@ -76,7 +76,8 @@ def test_a_handler_that_aborts(faulthandler: bool, tmp_path: Path) -> None:
     assert answer.line(found, crash.signal).endswith("(program.py:6): interrupted by the signal handler on_abort, which ended the process")
     assert [(finding.id, finding.confidence) for finding in crash.findings] == [("handler-ended-process", "certain")]
     summary, fix = crash.findings[0].summary, crash.findings[0].fix
-    assert "on_abort handled SIGALRM, which the process itself had sent, and ended the process with SIGABRT. It had interrupted serve, which was sending a signal." in summary
+    told = "on_abort handled SIGALRM, which the process itself had sent, and ended the process with SIGABRT."
+    assert f"{told} It had interrupted serve, which was sending a signal." in summary
     assert fix[0] == "Find out what serve sent SIGALRM for: the handler only followed it."
 
 
