@@ -8,7 +8,7 @@ import re
 import click
 from click.shell_completion import CompletionItem, FishComplete, add_completion_class
 
-_PYTHON = re.compile(r"/(?:lib)?python\d[^/\n]*$", re.MULTILINE)
+_INTERPRETER = re.compile(r"/(?:lib)?python\d[^/\n]*$", re.MULTILINE)
 """The path of an interpreter or its library, in /proc/PID/maps: of another user's process that cannot be read."""
 _LONGEST_COMMAND = 200
 
@@ -46,7 +46,7 @@ def python_pids(_context: click.Context, _parameter: click.Parameter, incomplete
 
     found = []
     for pid in numbers("/proc"):
-        if str(pid).startswith(incomplete) and pid != os.getpid() and _PYTHON.search(text_of(f"/proc/{pid}/maps")):
+        if str(pid).startswith(incomplete) and pid != os.getpid() and _INTERPRETER.search(text_of(f"/proc/{pid}/maps")):
             command = " ".join(text_of(f"/proc/{pid}/cmdline", _LONGEST_COMMAND).split("\0")).strip()
             found.append(CompletionItem(str(pid), help="".join(filter(str.isprintable, command))))
     return found

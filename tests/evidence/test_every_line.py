@@ -58,6 +58,8 @@ SAME: dict[str, Callable[[str], str]] = {
 OTHERWISE = {
     # A logger's single word; what is one word of a report alone may be told; a frame's number is taken for one of a list.
     "Aborted",
+    # In JSON its quotation marks have backslashes before them.
+    'cannot locate symbol "a" referenced by "a"',
     "OOMkilled",
     "7: acore::panicking::panic",
     "7: arust_begin_unwind",

@@ -50,6 +50,7 @@ MOST_LINES = 400
 """Significant lines that are kept."""
 MOST_OF_A_KIND = 40
 """Lines kept of each kind: the first ones and the last ones."""
+_HEAD = "atal Python error: "
 _REPEATED = frozenset({"xid"})
 """The driver says the same of each multiprocessor: what is left out tells nothing more."""
 LONGEST_TEXT = 1000
@@ -800,6 +801,8 @@ def _with_crashed_thread(found: LogEvidence) -> LogEvidence:
     signal = found.signal.number if found.signal is not None else None
     if found.kind != faulthandler.FORMAT.source or signal not in faulthandler.SIGNALS.values() or len(found.threads) != 1:
         return found
+    if any(_HEAD in line.text for line in found.lines):
+        return found  # A dump with its head marks the thread that crashed, if it ran Python.
     return msgspec.structs.replace(found, threads=tuple(msgspec.structs.replace(thread, crashed=True) for thread in found.threads))
 
 
