@@ -32,6 +32,8 @@ def crashed(*frames: Frame) -> Crash:
 
 def told_by_report(crash: Crash) -> str | None:
     """`FILE:LINE` (own code is given in full) of the line that the summary on the terminal calls one's own."""
+    if crash.thread is None:
+        return None  # Its line is that of a thread of which nobody says that it crashed: nothing may rest on it.
     labels = {line[2:12].strip(): line[12:].split("  ") for line in text.summary(crash, None, color=False, width=10_000)}
     own = labels.get("your code")
     if own is None:
