@@ -529,16 +529,11 @@ class _Log:
         return msgspec.structs.replace(found, lines=lines, signal=signal, process=process)
 
     def _remnants(self, rows: Sequence[str], known: Sequence[remnants.Remnant]) -> tuple[LogLine, ...]:
-        return tuple(
-            LogLine(
-                text=rows[one.line - 1].strip()[:LONGEST_TEXT],
-                kind=one.kind,
-                path=self._path,
-                line=one.line,
-                fields={**one.fields, "loosely": remnants.LOOSELY},
-            )
-            for one in known
-        )
+        return tuple(self._loosely(rows, one.line, one.kind, {**one.fields, "loosely": remnants.LOOSELY}) for one in known)
+
+    def _loosely(self, rows: Sequence[str], number: int, kind: str, fields: dict[str, str]) -> LogLine:
+        """A line that does not say word for word what its kind means."""
+        return LogLine(text=rows[number - 1].strip()[:LONGEST_TEXT], kind=kind, path=self._path, line=number, fields=fields)
 
     def told(self, file: BinaryIO) -> tuple[LogLine, ...]:
         """What somebody says of a crash, one of each line."""
@@ -645,29 +640,15 @@ class _Log:
         """What somebody says of the cause, in lines that are no program's known message."""
         printed = {line.line for line in known if line.kind not in (hearsay.KIND, mentions.KIND, "windows-exit", *_ENDS)}
         rows = ["" if number in printed else row for number, row in enumerate(_rows(file, MOST_TYPED), 1)]
-        return tuple(
-            LogLine(
-                text=rows[one.line - 1].strip()[:LONGEST_TEXT],
-                kind=one.kind,
-                path=self._path,
-                line=one.line,
-                fields={"loosely": "somebody's words"},
-            )
-            for one in causes.told(rows, only_words=not printed)
-        )
+        told = causes.told(rows, only_words=not printed)
+        return tuple(self._loosely(rows, one.line, one.kind, {"loosely": "somebody's words"}) for one in told)
 
     def retold(self, file: BinaryIO, known: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """Messages in other words, in lines of which nothing is known."""
         rows = _rows(file, MOST_TYPED)
         numbers = {line.line for line in known if line.kind not in _ENDS and line.kind != hearsay.KIND}
         return tuple(
-            LogLine(
-                text=rows[one.line - 1].strip()[:LONGEST_TEXT],
-                kind=one.kind,
-                path=self._path,
-                line=one.line,
-                fields={**({"signal": one.signal} if one.signal else {}), "loosely": "in other words"},
-            )
+            self._loosely(rows, one.line, one.kind, {**({"signal": one.signal} if one.signal else {}), "loosely": "in other words"})
             for one in retold.retold(rows)
             if one.line not in numbers
         )
