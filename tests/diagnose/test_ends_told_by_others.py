@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from .test_public_reports import Report, judged
+from .test_public_reports import Report, check_named_first, check_nothing_claimed, judged
 
 FORMS = [
     # A shell's words, copied with hyphens or other capitals.
@@ -148,14 +148,12 @@ LOOK_ALIKES = [
 
 @pytest.mark.parametrize(("expected", "text"), FORMS, ids=[f"{number}-{form[0]}" for number, form in enumerate(FORMS)])
 def test_form(expected: str, text: str) -> None:
-    verdict = judged(Report(url="", text=text + "\n", expect=expected))
-    assert (verdict.outcome, verdict.taken) == ("first", expected)
+    check_named_first(expected, text)
 
 
 @pytest.mark.parametrize("text", LOOK_ALIKES)
 def test_nothing_is_claimed_of_a_look_alike(text: str) -> None:
-    verdict = judged(Report(url="", text=text + "\n", crash=False))
-    assert (verdict.taken, verdict.false) == (None, ())
+    check_nothing_claimed(text)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from .test_public_reports import Report, judged
+from .test_public_reports import Report, check_named_first, check_nothing_claimed, judged
 
 FORMS = [
     ("self-abort", "db = rocksdb.DB(path)\nL0 files seqno 5173423 vs. 0\nAborted (core dumped)"),
@@ -308,14 +308,12 @@ NOTHING_HAPPENED = [
 
 @pytest.mark.parametrize(("expected", "text"), FORMS, ids=[f"{number}-{form[0]}" for number, form in enumerate(FORMS)])
 def test_form(expected: str, text: str) -> None:
-    verdict = judged(Report(url="", text=text + "\n", expect=expected))
-    assert (verdict.outcome, verdict.taken) == ("first", expected)
+    check_named_first(expected, text)
 
 
 @pytest.mark.parametrize("text", LOOK_ALIKES)
 def test_nothing_is_claimed_of_a_look_alike(text: str) -> None:
-    verdict = judged(Report(url="", text=text + "\n", crash=False))
-    assert (verdict.taken, verdict.false) == (None, ())
+    check_nothing_claimed(text)
 
 
 @pytest.mark.parametrize("text", NOTHING_HAPPENED, ids=range(len(NOTHING_HAPPENED)))

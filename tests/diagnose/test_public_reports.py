@@ -115,6 +115,16 @@ def judged(report: Report) -> Verdict:
     return Verdict(report, outcome, ids[0] if ids else None, false)
 
 
+def check_named_first(expected: str, text: str) -> None:
+    verdict = judged(Report(url="", text=text + "\n", expect=expected))
+    assert (verdict.outcome, verdict.taken) == ("first", expected)
+
+
+def check_nothing_claimed(text: str) -> None:
+    verdict = judged(Report(url="", text=text + "\n", crash=False))
+    assert (verdict.taken, verdict.false) == (None, ())
+
+
 @cache
 def _folder() -> TemporaryDirectory[str]:
     return TemporaryDirectory()
