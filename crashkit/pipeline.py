@@ -621,10 +621,10 @@ def _analyze_core(
         try:
             # Nothing else is on the way to the debuggers: what they do takes longest.
             asking = pool.submit(ask, ready, source.path, scene, pool, theirs.lap, known.result) if scene.forged is None else None
-            direct = _read_directly(core, scene, finder, problems) if asked.direct and scene.forged is None else None
+            direct = _read_directly(core, scene, problems) if asked.direct and scene.forged is None else None
             known.set_result(direct is not None and direct.tells_all)
             clock.lap("frames")
-            tell("gdb", replace(direct.preview if direct else scene.crash, gpu=gpus))
+            tell("gdb", replace(_with_source(direct.reader, direct.preview, finder) if direct else scene.crash, gpu=gpus))
             # The debuggers leave us idle: read the values of variables and last words meanwhile.
             meanwhile = _read_meanwhile(core, scene, direct, finder)
             if direct is not None and asking is not None and not asking.done():
@@ -760,12 +760,12 @@ def _add_waits(core: Core, scene: Scene, crash: Crash, direct: Optional[_Direct]
     return replace(waiting, source=replace(crash.source, kind="live", path=path, looked_at=asked.looked_at))
 
 
-def _read_directly(core: Core, scene: Scene, finder: Finder, problems: list[SoftError]) -> Optional[_Direct]:
+def _read_directly(core: Core, scene: Scene, problems: list[SoftError]) -> Optional[_Direct]:
     def read() -> _Direct:
         from crashkit.debugger.direct import DirectReader
 
         reader = DirectReader(core, scene)
-        return _Direct(reader, _with_source(reader, finder), reader.tells_all)
+        return _Direct(reader, reader.preview(), reader.tells_all)
 
     return attempt("python", _DIRECT_READER, read, None, problems)
 
@@ -782,18 +782,18 @@ def _python_stacks(core: Core, source: Input, finder: Finder) -> Stacks:
     from crashkit.evidence.job.survey import Stacks
 
     scene = describe(core, source, finder)
-    crash = _with_source(DirectReader(core, scene), finder)
+    reader = DirectReader(core, scene)
+    crash = _with_source(reader, reader.preview(), finder)
     pid = crash.process.pid if crash.process is not None else None
     known = {thread.tid: replace(thread, registers={}) for thread in crash.threads if thread.python_frames}
     return Stacks(known.get(crash.crashed_thread) if crash.crashed_thread else None, known.get(pid))
 
 
-def _with_source(reader: DirectReader, finder: Finder) -> Crash:
+def _with_source(reader: DirectReader, preview: Crash, finder: Finder) -> Crash:
     """The preview with the source lines of the crashed thread: they say which of its values matter."""
     from crashkit.stacks.source import Sources, in_no_file
 
-    preview = reader.preview()
-    kept = in_no_file(reader.kept_sources(), preview.process.argv if preview.process else ())
+    kept = in_no_file(reader.kept_sources, preview.process.argv if preview.process else ())
     sources = Sources(_locator(preview, finder), None, kept)
     threads = tuple(
         replace(thread, python_frames=sources.stack(thread.python_frames)) if thread is preview.thread else thread

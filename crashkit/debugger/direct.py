@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import NamedTuple, Optional, Union
 
@@ -139,7 +140,7 @@ class DirectReader:
             visited=self._visited(state),
             arrays=self._arrays(state),
             loaded=self.loaded(),
-            kept_sources=self.kept_sources(),
+            kept_sources=self.kept_sources,
             soft_errors=tuple(self._lost(stacks)),
         )
 
@@ -167,6 +168,7 @@ class DirectReader:
         core, files = self._core.aside(), self._scene.files
         return tuple(self._state.loaded(core, lambda address, size: read_constant(core, files, address, size)))
 
+    @cached_property
     def kept_sources(self) -> dict[str, KeptSource]:
         """Code that is in no file, where the process kept them, by the name that its frames have in place of a file's."""
         threads = self._state.threads if self._state is not None else ()
