@@ -193,7 +193,7 @@ def test_what_only_looks_like_it_is_none(name: str) -> None:
 def test_each_line_is_tried() -> None:
     """Each pattern of the table, in a text of its own."""
     silent = []
-    for rule, patterns in remnants.rules():
+    for rule, patterns, _ in remnants.rules():
         for pattern in patterns:
             for text in map(str.strip, forms(pattern.pattern)):
                 left = [one.kind for one in remnants.remnants([text] * rule.least)]

@@ -62,22 +62,23 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def rules() -> tuple[tuple[Rule, tuple[re.Pattern[str], ...]], ...]:
+def rules() -> tuple[tuple[Rule, tuple[re.Pattern[str], ...], Optional[re.Pattern[str]]], ...]:
+    """Each rule with its compiled patterns: those of its lines, and what no line may match."""
     table = msgspec.convert(own_table(Path(__file__).with_name("remnants.toml")), prepared(_Table))
-    return tuple((rule, tuple(map(regex, rule.lines))) for rule in table.remnant)
+    return tuple((rule, tuple(map(regex, rule.lines)), regex(rule.unless) if rule.unless else None) for rule in table.remnant)
 
 
 def kinds() -> frozenset[str]:
     """All kinds that such a line can have."""
-    return frozenset(rule.kind for rule, _ in rules())
+    return frozenset(rule.kind for rule, *_ in rules())
 
 
 def remnants(rows: Sequence[str]) -> Iterator[Remnant]:
     """The first line of each rule that holds, numbered from 1."""
     texts = [(at, bare(piece).strip()) for at, row in enumerate(rows) for piece in (unfold(row) or (row,))]
-    for rule, patterns in rules():
+    for rule, patterns, unless in rules():
         found = [(at, match) for at, text in texts if (match := _first(patterns, text)) is not None]
-        if len(found) < rule.least or (rule.unless and any(map(regex(rule.unless).search, (text for _, text in texts)))):
+        if len(found) < rule.least or (unless is not None and any(unless.search(text) for _, text in texts)):
             continue
         if not _explained(rows, found[0][0]):
             told = {"of": rule.of, "signal": rule.signal, "message": rule.message}
