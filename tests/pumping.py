@@ -127,11 +127,11 @@ def _of_tables() -> Iterator[Place]:
         yield Place("mentions.toml", re.compile(mention), ("search",))
     for kind, cause in cause_patterns():
         yield Place(f"causes.toml {kind}", re.compile(cause), ("search",))
-    for rule, patterns in remnants.rules():
+    for rule, patterns, unless in remnants.rules():
         for pattern in patterns:
             yield Place(f"remnants.toml {rule.kind}", re.compile(pattern.pattern), ("match",))
-        if rule.unless is not None:
-            yield Place(f"remnants.toml {rule.kind}", re.compile(rule.unless), ("search",))
+        if unless is not None:
+            yield Place(f"remnants.toml {rule.kind}", re.compile(unless.pattern), ("search",))
     for line in (*line_patterns(), *loose_line_patterns()):
         yield Place(f"log_lines.toml {line.kind}", re.compile(line.pattern), ("search",))
     for signature in builtin().signatures:
