@@ -808,6 +808,12 @@ def has_log(case: Case) -> Outcome:
     return Outcome(True) if case.has_log or case.crash.last_words else no("no log is known")
 
 
+def stored_core(case: Case) -> Outcome:
+    """The text says where the system keeps a core: at a path (`stored_core`), or as systemd's of a process (`core_of`)."""
+    told = next((line for line in case.crash.log if not line.fields.keys().isdisjoint(("stored_core", "core_of"))), None)
+    return Outcome(True, (Evidence(text=told.text),), dict(told.fields)) if told is not None else no("the text names no core")
+
+
 def only_told(case: Case) -> Outcome:
     """All that is known is what somebody said of a crash."""
     return Outcome(True) if case.is_hearsay else no("a program's own words are known")
@@ -853,6 +859,7 @@ FACTS: dict[str, Fact] = {
     "has-core": has_core,
     "truncated-core": truncated_core,
     "has-log": has_log,
+    "stored-core": stored_core,
     "only-told": only_told,
     "no-debug-info": no_debug_info,
     "missing-modules": missing_modules,

@@ -84,6 +84,7 @@ FACTS_TOLD = {
     "has-core": Told(Crash(source=CORE), Crash(source=Source(path="a.log", kind="log"))),
     "truncated-core": Told(Crash(source=Source(path="core", kind="core", truncated=True)), Crash(source=CORE)),
     "has-log": Told(Crash(last_words=("killed",)), EMPTY),
+    "stored-core": Told(Crash(log=(LogLine(text="Process 7 (a) of user 0 dumped core.", fields={"core_of": "7"}),)), EMPTY),
     "only-told": Told(
         Crash(log=(LogLine(text="a crash", kind="mentioned"),)),
         Crash(log=(LogLine(text="Aborted", kind="shell"), LogLine(text="a", kind="told"))),

@@ -58,6 +58,45 @@ def test_without_a_core_it_is_run_again(tmp_path: Path) -> None:
     assert crash.last_words == ("started", "worker crashed: got SIGBUS")
 
 
+STORED = """\
+           PID: 12345 (python3)
+        Signal: 11 (SEGV)
+  Command Line: python3 serve.py --name "two words"
+    Executable: /usr/bin/python3.11
+       Storage: {storage}
+       Message: Process 12345 (python3) of user 1000 dumped core.
+
+                Stack trace of thread 12345:
+                #0  0x00007f0011223344 n/a (libfoo.so + 0x1234)
+"""
+KEPT = "/var/lib/systemd/coredump/core.python3.1000.7f.12345.1714990272000000.zst"
+
+
+@pytest.mark.parametrize(
+    ("told", "first"),
+    [
+        (STORED.format(storage=f"{KEPT} (present)"), f"crashkit analyze {KEPT} "),
+        (STORED.format(storage=f"{KEPT} (missing)"), "crashkit run -- python3 serve.py --name 'two words' "),
+        (STORED.format(storage="none"), "crashkit run -- python3 serve.py --name 'two words' "),
+        (
+            "systemd-coredump[9]: [\U0001f845] Process 12345 (python3) of user 1000 dumped core.\n",
+            "coredumpctl dump 12345 --output=core; crashkit analyze core ",
+        ),
+        (
+            "systemd-coredump[9]: Process 12345 (python3) of user 1000 terminated abnormally without generating a coredump.\n",
+            "crashkit run -- ... ",
+        ),
+    ],
+    ids=["present", "missing", "none", "journal", "no core"],
+)
+def test_a_core_that_the_system_kept_is_the_next_step(told: str, first: str, tmp_path: Path) -> None:
+    (log := tmp_path / "told.txt").write_text(told)
+    crash = analyze(log)
+    assert crash.next_steps[0].startswith(first), crash.next_steps
+    kept = "crashkit run" not in first
+    assert any(step.startswith("crashkit run") for step in crash.next_steps) is not kept
+
+
 def test_each_line_has_its_neighbours_once(tmp_path: Path) -> None:
     log = tmp_path / "err.log"
     rows = [f"line {number}" for number in range(5000)]

@@ -17,7 +17,13 @@ _LAYOUT = Layout(
         re.compile(r"^ *PID: (?P<pid>\d+) \((?P<name>[^)]*)\)$"),
         re.compile(r"^ *Signal: (?P<number>\d+) \((?P<signal>[A-Z]+)\)$"),
         re.compile(r"^ *Executable: (?P<executable>/.*)$"),
-        re.compile(r"^ *(?:Message: )?Process (?P<pid>\d+) \((?P<name>[^)]*)\) of user \d+ (?P<end>dumped core|terminated abnormally).*$"),
+        re.compile(r"^ *Command Line: (?P<command_line>\S.*)$"),
+        # Up to systemd 233 without a state; of `none` and a path that is missing there is no core.
+        re.compile(r"^ *(?:Storage|Coredump): (?P<stored_core>/\S+)(?: \((?:present|truncated|inaccessible)\)|$)"),
+        re.compile(r"^ *Message: Process (?P<pid>\d+) \((?P<name>[^)]*)\) of user \d+ (?P<end>dumped core|terminated abnormally).*$"),
+        # Its entry in the journal, which does not say where the core is.
+        re.compile(r"^Process (?P<pid>(?P<core_of>\d+)) \((?P<name>[^)]*)\) of user \d+ (?P<end>dumped core).*$"),
+        re.compile(r"^Process (?P<pid>\d+) \((?P<name>[^)]*)\) of user \d+ (?P<end>terminated abnormally).*$"),
     ),
     frames=(
         re.compile(

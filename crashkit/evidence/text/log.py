@@ -74,6 +74,7 @@ _Kept = TypeVar("_Kept")
 _SUPPORTING = frozenset(
     {
         "what",
+        "command-line",
         "launch-blocking",
         "python-state",
         "cuda-ipc-warning",

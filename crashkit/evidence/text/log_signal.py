@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Optional
 
@@ -157,8 +158,18 @@ def of_lines(lines: Sequence[LogLine], told: Optional[int]) -> tuple[Optional[Si
     signal = _signal(lines, told, status)
     if status is None and signal is not None:
         status = 128 + signal.number
-    process = Process(pid=pid, exit_status=status) if (pid, status) != (None, None) else None
-    return signal, process
+    argv = next((words for line in lines if (words := _words(line.fields.get("command_line", "")))), ())
+    executable = next((path for line in lines if (path := line.fields.get("executable"))), None)
+    process = Process(pid=pid, exit_status=status, argv=argv, executable=executable)
+    return signal, process if process != Process() else None
+
+
+def _words(command: str) -> tuple[str, ...]:
+    """The words of a command line, which a program may have printed without quoting them."""
+    try:
+        return tuple(shlex.split(command))
+    except ValueError:
+        return tuple(command.split())
 
 
 def _is_stopped(line: LogLine) -> bool:
