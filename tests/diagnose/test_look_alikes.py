@@ -37,6 +37,11 @@ KNOWN = {
         "asan-runtime-order",
         log="==811==ASan runtime does not come first in initial library list; you should either link runtime to your application or manually preload it with LD_PRELOAD.\n",
     ),
+    "msan": Case(
+        "",
+        "msan-report",
+        log="==811==WARNING: MemorySanitizer: use-of-uninitialized-value\n    #0 0x55 in decode /srv/decode.c:3:59\nSUMMARY: MemorySanitizer: use-of-uninitialized-value /srv/decode.c:3:59 in decode\nExiting\n",
+    ),
     "ubsan": Case("", "ubsan-report", log="program.cpp:1:66: runtime error: shift exponent 40 is too large for 32-bit type 'int'\n"),
     "tsan": Case(
         "",

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from crashkit.evidence.text.log import LogEvidence, read_log
@@ -397,3 +398,37 @@ def test_the_sanitizer_of_gcc_14_has_no_names_of_its_own() -> None:
     assert native is not None and (native.function, native.line) == ("main", 4)
     summary = crash.findings[0].summary or ""
     assert "It happened in main." in summary and "made allocated it. main freed it." in summary
+
+
+CLANG: dict[str, str] = msgspec.toml.decode((CRASHERS.parent / "logs" / "sanitizers-clang-14.toml").read_bytes())
+
+
+@pytest.mark.parametrize("name", sorted(set(CLANG) - {"msan"}))
+def test_a_fault_that_a_sanitizer_of_clang_caught(name: str, tmp_path: Path) -> None:
+    """The line of the program, without the column; a pointer that can be no address is printed as 0 or not at all, and was none."""
+    (log := tmp_path / "err.log").write_text(CLANG[name])
+    crash = analyze(log)
+    native = wording.native_at(crash.thread, crash.signal)
+    assert native is not None and (native.function, native.file, native.line) == ("read_from", "/src/s.c", 2)
+    sanitizer, _, pointer = name.partition("-")
+    assert crash.signal is not None and crash.signal.name == "SIGSEGV"
+    assert crash.signal.reason == ("null-pointer" if pointer == "null" else "non-canonical")
+    finding = crash.findings[0]
+    if name == "undefined-wild":
+        assert (finding.id, finding.confidence) == ("ubsan-report", "certain"), "the pointer is misaligned, too"
+        assert "load of misaligned address" in finding.summary
+    elif sanitizer == "address":
+        assert finding.id == "asan-report"
+        said = "in the zero page: the pointer was null" if pointer == "null" else "no address of this machine"
+        assert said in finding.summary and "SEGV (read)" in finding.summary
+    else:
+        assert finding.id == ("null-deref" if pointer == "null" else "wild-pointer"), "it is no finding of the sanitizer's own"
+
+
+def test_memory_that_nothing_was_written_to(tmp_path: Path) -> None:
+    (log := tmp_path / "err.log").write_text(CLANG["msan"])
+    crash = analyze(log)
+    (finding,) = crash.findings
+    assert (finding.id, finding.confidence, crash.signal) == ("msan-report", "certain", None)
+    assert "decode decided by memory" in finding.summary and "main allocated it." in finding.summary
+    assert finding.fix[0] == "Set the memory that main allocates before decode reads it."

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Optional
 
+from crashkit.evidence.text.sanitizer import HIGH_ADDRESS
 from crashkit.model import Address, LogLine, Process, Signal
 from crashkit.naming.addresses import is_null
 from crashkit.naming.signals import (
@@ -92,6 +93,7 @@ _NAMED = (
     "shell",
     "jvm",
     "valgrind-end",
+    "asan",
     "launcher-signal",
     "supervisor-signal",
     "server-worker-signal",
@@ -208,7 +210,7 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
     # Until Mac OS X 10.6, an access to the null page was a SIGBUS.
     by_mach = number == SIGBUS and any(line.fields.get("reason", "").startswith("KERN_") for line in lines)
     reason = "null-pointer" if address is not None and (number == SIGSEGV or by_mach) and is_null(address) else None
-    if number == SIGSEGV and any(line.fields.get("reason") == _PROTECTION_FAULT for line in lines):
+    if number == SIGSEGV and any(line.fields.get("reason") in (_PROTECTION_FAULT, HIGH_ADDRESS) for line in lines):
         reason = "non-canonical"
     return Signal(number=number, name=signal_name(number), address=address, reason=reason)
 
@@ -243,8 +245,10 @@ def _of_exception(fields: dict[str, str]) -> str:
 def _address(line: LogLine, number: int) -> Optional[Address]:
     """The fault address that a signal handler printed with the signal."""
     text = line.fields.get("address", "")
-    if line.kind not in ("process-end", "jvm") or number not in _FAULTS or named(line.fields) not in (None, number):
+    if line.kind not in ("process-end", "jvm", "asan") or number not in _FAULTS or named(line.fields) not in (None, number):
         return None
+    if line.kind == "asan" and "signal" not in line.fields:
+        return None  # that of the access, which was no fault
     if text in ("(nil)", "NULL"):
         return Address(0)
     try:

@@ -1,4 +1,4 @@
-"""Reports of CSAN (torch.cuda._sanitizer), ASan and TSan (compiler-rt, libsanitizer), and compute-sanitizer."""
+"""Reports of CSAN (torch.cuda._sanitizer), of ASan, TSan, MSan and UBSan (compiler-rt, libsanitizer), and of compute-sanitizer."""
 
 from __future__ import annotations
 
@@ -27,12 +27,24 @@ _ASAN = re.compile(
     r"==(?P<pid>\d+)==\s?ERROR: (?:Address|Leak|HWAddress)Sanitizer: (?P<problem>[\w-]+)"
     r"(?:.*? on (?:unknown )?address (?P<address>0x[0-9a-f]+))?"
 )
+# A fault that one of them caught: sanitizer_common/sanitizer_symbolizer_report.cpp.
+_FAULT = re.compile(
+    r"==(?P<pid>\d+)==\s?ERROR: (?P<sanitizer>\w+Sanitizer): (?P<problem>(?P<signal>SEGV|BUS|FPE|ILL|ABRT|TRAP)) on unknown address"
+    r"(?: (?P<address>0x[0-9a-f]+))?"
+)
+_CAUSED = re.compile(r"^==\d+==The signal is caused by a (?P<access>READ|WRITE) memory access\.")
+HIGH_ADDRESS = "this fault was caused by a dereference of a high value address"
+"""Its hint for a pointer that can be no address, which the kernel does not report: it prints 0 in its place."""
+_HINTS = {"address points to the zero page": "in the zero page: the pointer was null", HIGH_ADDRESS: "no address of this machine"}
+_MSAN = re.compile(r"==(?P<pid>\d+)==\s?WARNING: MemorySanitizer: (?P<problem>[\w-]+)")
 # The first exception of a library that was loaded later than AddressSanitizer: asan/asan_interceptors.cpp.
 _EXCEPTION = re.compile(r"AddressSanitizer: (?P<problem>CHECK failed): .{0,100}real___cxa_throw")
 _TSAN = re.compile(r"WARNING: ThreadSanitizer: (?P<problem>[\w -]+?)(?: \(|$)")
 _NATIVE = re.compile(r"^\s*#(?P<level>\d{1,9}) (?:0x(?P<pc>[0-9a-f]{1,16})(?: in |(?= )))?(?P<rest>.*\S)\s*$")
+# ThreadSanitizer's frames have both, and `<null>` for a file that is not known.
 _PLACE = re.compile(
-    r"^(?P<function>.*?) (?:(?P<file>[^\s()]+):(?P<line>\d{1,9})(?::\d+)?|\((?P<module>[^()+]+)\+0x(?P<offset>[0-9a-f]{1,16})\).*)$"
+    r"^(?P<function>.*?)(?= (?:[^\s()]+:\d|<null> \(|\([^()+]+\+0x))"
+    r"(?: (?:(?P<file>[^\s()]+?):(?P<line>\d{1,9})(?::\d+)?|<null>))?(?: \((?P<module>[^()+]+)\+0x(?P<offset>[0-9a-f]{1,16})\).*)?$"
 )
 _OPERATION = re.compile(r"^\s*(?P<operation>READ|WRITE|Write|Read|Atomic write|Atomic read) of size (?P<size>\d+)")
 # Before LLVM 16 and GCC 13: "to the left of" and "to the right of".
@@ -42,7 +54,9 @@ _LOCATED = re.compile(
 _SIDE = {"to the left of": "before", "to the right of": "after", "inside of": "into"}
 # Where that is which stands in the place of malloc() and memset(): since GCC 14 it has their names.
 _SANITIZER = re.compile(r"/lib(?:asan|clang_rt\.asan)|/libsanitizer/|/compiler-rt/")
-_BLOCK = re.compile(r"^(?:previously )?(?P<what>allocated|freed) by thread")
+_BLOCK = re.compile(
+    r"^(?:previously )?(?P<what>allocated|freed) by thread|^ *Uninitialized value was (?P<unset>created) by (?:a heap|an) allocation"
+)
 _OPERATOR = re.compile(r"operator (?:new|delete).*")
 _SUMMARY = re.compile(r"^SUMMARY: \w+Sanitizer: (?P<problem>[A-Za-z]+(?:-[\w-]+))")
 _END = re.compile(r"^(?:SUMMARY: \w+Sanitizer|==\d+==ABORTING|={60,}$)")
@@ -111,7 +125,7 @@ class NativeReport(Reader):
         self._owner: list[NativeFrame] = []
 
     def finish(self) -> tuple[Note, ...]:
-        """One note of kind `asan`, `asan-order` or `tsan`."""
+        """One note of kind `asan`, `asan-order`, `tsan`, `msan`, or `process-end` for a fault that another sanitizer caught."""
         if "freed" in self._owners and "where" in self.fields:
             self.fields["where"] = self.fields["where"].replace(" a block", " a freed block")
         self.fields |= {what: name for what, frames in self._owners.items() if (name := _owner(frames)) is not None}
@@ -130,7 +144,14 @@ class NativeReport(Reader):
                 self._owner.append(frame)
             return True
         if match := _BLOCK.match(text):
-            self._owner = self._owners.setdefault(match["what"], [])
+            self._owner = self._owners.setdefault(match["what"] or match["unset"], [])
+        elif match := _CAUSED.match(text):
+            self.fields["operation"] = match["access"].lower()
+        elif hint := next((where for words, where in _HINTS.items() if words in text), None):
+            self.fields["where"] = hint
+            if hint == _HINTS[HIGH_ADDRESS]:
+                self.fields |= {"reason": HIGH_ADDRESS}
+                self.fields.pop("address", None)
         elif match := _OPERATION.match(text):
             self.fields.setdefault("operation", f"{match['operation'].lower()} of {_bytes(int(match['size']))}")
         elif match := _LOCATED.search(text):
@@ -203,8 +224,12 @@ def _opens_race(text: str) -> Optional[StreamRace]:
 
 
 def _opens_native(text: str) -> Optional[NativeReport]:
+    if match := _FAULT.search(text):
+        return NativeReport("asan" if match["sanitizer"].endswith("AddressSanitizer") else "process-end", match)
     if match := _ASAN.search(text):
         return NativeReport("asan", match)
+    if match := _MSAN.search(text):
+        return NativeReport("msan", match)
     if match := _TSAN.search(text):
         return NativeReport("tsan", match)
     if match := _EXCEPTION.search(text):
