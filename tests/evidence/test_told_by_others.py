@@ -319,7 +319,16 @@ TOLD = {
     "在服务器上train的时候自动kill自己": "killed-by-signal-9-unknown",
     "==27726==  Block was alloc'd at\n==27726==    at 0x4C2DB8F: malloc (in /usr/lib/valgrind/vgpreload_memcheck-amd64-linux.so)": "valgrind-report",
     "MPT-7B error: Assertion `ggml_nelements(src1) == 3' failed": "c-assertion-failed",
-    "segfault at 7fffbba9d040 ip 0000564c9dd8b662 sp 00007ffcbf21f540 error 6 in qrflash[564c9dd8b000+5000]": "wild-pointer",
+    "segfault at 7fffbba9d040 ip 0000564c9dd8b662 sp 00007ffcbf21f540 error 6 in qrflash[564c9dd8b000+5000]": "unmapped-access",
+    "Caught signal 11 (Segmentation fault: address not mapped to object at address 0x100000007)": "unmapped-access",
+    "Signal: Segmentation fault (11)\nSignal code: Address not mapped (1)\nFailing at address: 0x55aa000000": "unmapped-access",
+    "Exception Type:  EXC_BAD_ACCESS (SIGSEGV)\nException Codes: KERN_INVALID_ADDRESS at 0x0000003802000000\n"
+    "VM Regions Near 0x3802000000:\n    MALLOC  0000000144-0000000145 [12K] rw-\n--> \n    STACK GUARD  000070000eec5000-000070000eec6000 [4K] ---\n"
+    "\nThread 0 Crashed:\n0   libblocks.dylib   0x000000011337d7f6 poll + 3": "unmapped-access",
+    "* thread #1, stop reason = EXC_BAD_ACCESS (code=1, address=0x3802000000)\n  * frame #0: 0x00000001000b5678 libz.dylib`inflate + 24": "unmapped-access",
+    "*** caught segfault ***\naddress 0x55aa0000, cause 'memory not mapped'": "unmapped-access",
+    "Fatal Python error: init_interp_main: can't initialize time\nPython runtime state: core initialized\n"
+    "PermissionError: [Errno 1] Operation not permitted\n\nCurrent thread 0xb6f61520 (most recent call first):\n<no Python frame>": "seccomp-old-profile",
     "kernel: python[10098]: segfault at 5563198b0000 ip 00007f905b424c76 sp 00007ffd02bedcf8 error 5 in libc-2.23.so[7f905b2d7000+1c0000]": "wild-pointer",
     "kernel: python[10098]: segfault at 7ffd02beda00 ip 00007f905b424c76 sp 00007ffd02beda08 error 6 in libc-2.23.so[7f905b2d7000+1c0000]": "stack-overflow",
     "kernel: python[10098]: segfault at 7f905b424000 ip 00007f905b424c76 sp 00007ffd02beda08 error 7 in libc-2.23.so[7f905b2d7000+1c0000]": "write-to-readonly",

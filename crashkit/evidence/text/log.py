@@ -817,13 +817,14 @@ def _from(line: LogLine, rows: Sequence[str]) -> Sequence[str]:
 def _joined(rows: Sequence[str], count: int) -> Iterator[tuple[int, str]]:
     """Each of so many lines in a row that are not empty, joined, with the number of the first from 1.
 
-    A mail breaks lines between words; a terminal at its width, also within one: those lines are as long as none is longer.
+    A mail breaks lines between words; a terminal at its width, also within one: those lines are as long as none is longer. A line without
+    a word is none that was broken: the arrow between two of macOS's regions points to what is not there.
     """
     bare = [row.strip() for row in rows]
     width = max(map(len, rows), default=0)
     for number in range(1, len(bare) - count + 2):
         pieces = bare[number - 1 : number - 1 + count]
-        if all(pieces):
+        if all(pieces) and all(any(map(str.isalnum, piece)) for piece in pieces[:-1]):
             whole = rows[number - 1 : number - 1 + count]
             if width >= NARROWEST and all(len(row) == width for row in whole[:-1]):
                 yield number, "".join(whole).strip()

@@ -146,6 +146,11 @@ _BY_KIND = {
 # macOS's word for a general protection fault (EXC_I386_GPFLT, mach/i386/exception.h): the address was none.
 _PROTECTION_FAULT = "EXC_I386_GPFLT"
 
+# SEGV_MAPERR by its name, in the words of Open MPI and UCX, in R's, and macOS's KERN_INVALID_ADDRESS.
+_MAPERR = re.compile(r"SEGV_MAPERR|[Aa]ddress not mapped|\bmemory not mapped|KERN_INVALID_ADDRESS")
+_END = 1 << 47
+"""Where the addresses of a process end on x86-64, and later than they do on AArch64."""
+
 _FAULTS = (SIGSEGV, SIGBUS)
 _FATAL = (SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGSEGV, SIGSYS)
 """Of which a status of 128 and more tells: a program may use any other number itself (billiard's 155 is its own)."""
@@ -212,7 +217,20 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
     reason = "null-pointer" if address is not None and (number == SIGSEGV or by_mach) and is_null(address) else None
     if number == SIGSEGV and any(line.fields.get("reason") in (_PROTECTION_FAULT, HIGH_ADDRESS) for line in lines):
         reason = "non-canonical"
+    if reason is None and number == SIGSEGV and address is not None and address < _END and not _may_be_stack(address):
+        reason = "unmapped" if any(map(_tells_unmapped, lines)) else None
     return Signal(number=number, name=signal_name(number), address=address, reason=reason)
+
+
+def _tells_unmapped(line: LogLine) -> bool:
+    """Whether the line says, in the words of a system or of a library for si_code, that nothing is mapped at the address."""
+    words = (line.text, line.fields.get("code", ""), line.fields.get("reason", ""))
+    return line.fields.get("exception_code") == "1" or any(_MAPERR.search(text) for text in words)
+
+
+def _may_be_stack(address: int) -> bool:
+    """Whether x86-64 has its threads' stacks there, whose overflow is told in the same words."""
+    return _END - (1 << 36) <= address < _END
 
 
 def aborts(line: LogLine) -> bool:
@@ -284,5 +302,7 @@ def _why(line: LogLine, address: int, error: int) -> Optional[str]:
         return "null-pointer"
     if not error & _PRESENT:
         sp = int(line.fields["sp"][:16], 16)
-        return "stack-overflow" if abs(address - sp) <= _NEAR_STACK and not error & _FETCH else None
+        if abs(address - sp) <= _NEAR_STACK and not error & _FETCH:
+            return "stack-overflow"
+        return "unmapped" if not error & _FETCH and address < _END else None
     return "read-only" if error & _WRITE else None

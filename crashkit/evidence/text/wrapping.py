@@ -32,58 +32,55 @@ _TIME = r"\d{1,2}:\d\d:\d\d(?:[.,:]\d{1,9})?(?: ?(?:Z|UTC|GMT|[AP]M|[+-]\d\d:?\d
 _GAP = r"(?:[:,]| [-\u2013|])?(?: (?=(?:  )*(?:[^ ]|$))| {2}(?=(?:  )*[^ ])|(?=[\[{|])|$)"
 _STEP = r"(?: (?=(?:  )*(?:[^ ]|$))| {1,5}(?=\S)|(?=[\[{|])|$)"
 
-_LAYERS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        rf"(?:{_DATE})?{_TIME}{_GAP}",
-        r"\[(?=[^\]]{0,60}[A-Za-z:/-])(?!\d{1,3}\] )[\w ./:@#,=+()-]{1,80}\](?=[ \[:({]) ?",  # a time, a level, a step, a place
-        r"\{[\w.]{1,60}(?::\d{1,6})?\} (?:(?=\S)|$)",  # Airflow
-        r"#\d{1,3} (?:\d{1,5}\.\d{1,3}|\[[^\]]{1,60}\]) ",  # docker build
-        r"\d{1,5}\.\d{1,3} (?=\S|  )",
-        r"\[ {0,8}\d{1,10}\.\d{6}\] ",  # dmesg
-        r"\d\d[EO]\+? ",  # GitLab
-        r"[IWE]\d{4,8} \d\d:\d\d:\d\d\.\d{6} {1,8}\d{1,10} [\w./-]{1,100}:\d{1,6}\] ",  # glog, absl
-        r"<\d{1,3}>(?:1 )?",  # RFC 5424
-        r"[a-z]{1,20}\[[\w.-]{1,30}\]: ",  # Heroku
-        r"[A-Za-z][\w.-]{0,60} {1,20}\| ",  # docker compose without a number
-        r"[a-z][a-z0-9]{0,40}(?:-[a-z0-9]{1,20}){1,6}-[a-z0-9]{5} [a-z][a-z0-9-]{0,40} (?=\S|  )",  # stern: pod and container
-        r"kernel: ",
-        r"(?:npm (?:ERR!|error)|yarn error) ",
-        r"\d{1,3}\|\S{1,60} {0,20}\| ",  # pm2
-        r"E {3}(?=\S| {2})",  # pytest
-        r"\d{13}(?: {4}| )",  # CloudWatch
-        r"[\w./-]{1,100}\.(?:log|txt|out|err):\d{1,7}[:-] ?",  # grep
-        r"[a-z][a-z.-]{0,30}\d{1,4}: (?=[A-Z# ])",  # pdsh
-        r"[^\d\s][^:]{0,80}? {3,8}(?=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)",  # gh run view --log: job and step
-        r"[|\u2502\u2551\u2503] ?",
-        r"(?:[-+\u2022\u2013]|\*(?! ?thread #| \d| frame #)|\d{1,2}[.)]) (?=[^\s#*])",  # lists
-        # A heading; not the Java virtual machine's report.
-        r"#{2,6} (?=[^\s#])|# (?!A fatal|JRE |Java|Problematic|Core dump|If you|The crash|No core|An error|Failed|[CVJ] )(?=[A-Z`\"'*])",
-        r"(?<!\*)\*{1,2}(?=[\w\"'`=\[])|(?<!_)__(?=[A-Z])(?!GI_)",
-        r"`{1,3}(?=\S)",
-        r"b?[\"'](?=[\w#=*\[])",
-        r"<(?:p|pre|code|div|span|li|b|strong|em|td)\b[^<>]{0,80}>",
-    )
+
+def _any_of(*patterns: str) -> re.Pattern[str]:
+    """The first of them that matches. One pattern: each line is tried with all."""
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
+
+
+_LAYERS = _any_of(
+    rf"(?:{_DATE})?{_TIME}{_GAP}",
+    r"\[(?=[^\]]{0,60}[A-Za-z:/-])(?!\d{1,3}\] )[\w ./:@#,=+()-]{1,80}\](?=[ \[:({]) ?",  # a time, a level, a step, a place
+    r"\{[\w.]{1,60}(?::\d{1,6})?\} (?:(?=\S)|$)",  # Airflow
+    r"#\d{1,3} (?:\d{1,5}\.\d{1,3}|\[[^\]]{1,60}\]) ",  # docker build
+    r"\d{1,5}\.\d{1,3} (?=\S|  )",
+    r"\[ {0,8}\d{1,10}\.\d{6}\] ",  # dmesg
+    r"\d\d[EO]\+? ",  # GitLab
+    r"[IWE]\d{4,8} \d\d:\d\d:\d\d\.\d{6} {1,8}\d{1,10} [\w./-]{1,100}:\d{1,6}\] ",  # glog, absl
+    r"<\d{1,3}>(?:1 )?",  # RFC 5424
+    r"[a-z]{1,20}\[[\w.-]{1,30}\]: ",  # Heroku
+    r"[A-Za-z][\w.-]{0,60} {1,20}\| ",  # docker compose without a number
+    r"[a-z][a-z0-9]{0,40}(?:-[a-z0-9]{1,20}){1,6}-[a-z0-9]{5} [a-z][a-z0-9-]{0,40} (?=\S|  )",  # stern: pod and container
+    r"kernel: ",
+    r"(?:npm (?:ERR!|error)|yarn error) ",
+    r"\d{1,3}\|\S{1,60} {0,20}\| ",  # pm2
+    r"E {3}(?=\S| {2})",  # pytest
+    r"\d{13}(?: {4}| )",  # CloudWatch
+    r"[\w./-]{1,100}\.(?:log|txt|out|err):\d{1,7}[:-] ?",  # grep
+    r"[a-z][a-z.-]{0,30}\d{1,4}: (?=[A-Z# ])",  # pdsh
+    r"[^\d\s][^:]{0,80}? {3,8}(?=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)",  # gh run view --log: job and step
+    r"[|\u2502\u2551\u2503] ?",
+    r"(?:[-+\u2022\u2013]|\*(?! ?thread #| \d| frame #)|\d{1,2}[.)]) (?=[^\s#*])",  # lists
+    # A heading; not the Java virtual machine's report.
+    r"#{2,6} (?=[^\s#])|# (?!A fatal|JRE |Java|Problematic|Core dump|If you|The crash|No core|An error|Failed|[CVJ] )(?=[A-Z`\"'*])",
+    r"(?<!\*)\*{1,2}(?=[\w\"'`=\[])|(?<!_)__(?=[A-Z])(?!GI_)",
+    r"`{1,3}(?=\S)",
+    r"b?[\"'](?=[\w#=*\[])",
+    r"<(?:p|pre|code|div|span|li|b|strong|em|td)\b[^<>]{0,80}>",
 )
-_LOGGERS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        rf"[\[(<] ?{_LEVEL} ?[\])>]:?{_STEP}",
-        rf"{_LEVEL}:[\w.]{{1,60}}:(?=\S|  |$)",
-        rf"{_LEVEL}(?: {{0,10}}[:|-])(?! ?\w{{1,20}}Sanitizer){_STEP}",
-        rf"{_LOUD} {{1,6}}(?=\S)",
-    )
+_LOGGERS = _any_of(
+    rf"[\[(<] ?{_LEVEL} ?[\])>]:?{_STEP}",
+    rf"{_LEVEL}:[\w.]{{1,60}}:(?=\S|  |$)",
+    rf"{_LEVEL}(?: {{0,10}}[:|-])(?! ?\w{{1,20}}Sanitizer){_STEP}",
+    rf"{_LOUD} {{1,6}}(?=\S)",
 )
 """What a program puts before its own messages: a single word behind it is none of a shell's."""
-_AFTER_OTHERS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"[\w.-]{1,60}(?::[\w.<>]{1,60}){0,2} - (?=\S| {2})",
-        r"\[\d{1,10}\]:? ",
-        r"\d{1,7} {1,5}\d{1,7} [VDIWEF] [^:]{1,40}: ",  # Android
-        r"[\w.-]{1,60} [\w.-]{1,60} (?:\d{1,10}|-) (?:[\w-]{1,40}|-) - ",  # RFC 5424
-        r"-\s",
-    )
+_AFTER_OTHERS = _any_of(
+    r"[\w.-]{1,60}(?::[\w.<>]{1,60}){0,2} - (?=\S| {2})",
+    r"\[\d{1,10}\]:? ",
+    r"\d{1,7} {1,5}\d{1,7} [VDIWEF] [^:]{1,40}: ",  # Android
+    r"[\w.-]{1,60} [\w.-]{1,60} (?:\d{1,10}|-) (?:[\w-]{1,40}|-) - ",  # RFC 5424
+    r"-\s",
 )
 _TAIL = " `*|\u2502\u2551\u2503\"',.;\\"
 _TAGS = ("<br>", "<br/>", "<br />", "</p>", "</pre>", "</code>", "</div>", "</span>", "</li>", "</b>", "</strong>", "</em>", "</td>", "\\n")
@@ -136,8 +133,10 @@ def _stripped(text: str) -> Iterator[tuple[int, bool]]:
         yield start, of_a_logger
 
 
-def _layer(text: str, start: int, layers: tuple[re.Pattern[str], ...]) -> int:
-    return next((match.end() for layer in layers if (match := layer.match(text, start)) and match.end() > start), 0)
+def _layer(text: str, start: int, layers: re.Pattern[str]) -> int:
+    """Where the first layer from `start` on ends; 0 if there is none."""
+    match = layers.match(text, start)
+    return match.end() if match is not None and match.end() > start else 0
 
 
 def _without_tail(text: str) -> str:
