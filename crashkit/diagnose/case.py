@@ -10,7 +10,7 @@ from typing import Optional, Union
 import msgspec
 
 from crashkit.diagnose.signature import FramePattern
-from crashkit.model import Crash, NativeFrame, PythonFrame, Thread
+from crashkit.model import Crash, ElidedFrames, LogLine, NativeFrame, PythonFrame, Thread
 from crashkit.naming.functions import plain
 from crashkit.naming.gil import INTERPRETER
 from crashkit.naming.machinery import handler_end, machinery_end
@@ -18,6 +18,20 @@ from crashkit.naming.own_code import own_line, python_frames
 
 MEMORY_FAULTS = frozenset({"SIGSEGV", "SIGBUS"})
 FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP"})
+
+
+_OF_WINDOWS = re.compile(r"^[A-Za-z]:[\\/]|\.(?:dll|pyd|exe)$", re.IGNORECASE)
+
+
+def _says_macos(line: LogLine) -> bool:
+    return line.fields.get("exception", "").startswith("EXC_") or line.kind in ("macos-objc-fork", "mps-assert", "code-signature")
+
+
+def _says_windows(line: LogLine) -> bool:
+    """.NET uses some of the words on other systems, too."""
+    return (line.kind or "").startswith("windows-") and not line.text.startswith(
+        ("System.", "Fatal error.", "Unhandled exception. System.")
+    )
 
 
 class Native(msgspec.Struct, frozen=True):
@@ -75,6 +89,26 @@ class Case:
     def shows_all_threads(self) -> bool:
         """Whether the evidence lists every thread of the process; a text may show some only."""
         return self.crash.source is not None and self.crash.source.kind in ("core", "live")
+
+    @cached_property
+    def system(self) -> Optional[str]:
+        """`macos` or `windows`, where the evidence is of a process there; None on Linux, or where nothing tells."""
+        crash = self.crash
+        if crash.source is not None and crash.source.kind in ("core", "gpu-core", "live", "folder"):
+            return None
+        if crash.source is not None and crash.source.kind == "apple":
+            return "macos"
+        files = [
+            frame.module or "" if isinstance(frame, NativeFrame) else frame.file or ""
+            for thread in crash.threads
+            for frame in thread.frames
+            if not isinstance(frame, ElidedFrames)
+        ]
+        if any(file.endswith(".dylib") or ".framework/" in file for file in files) or any(_says_macos(line) for line in crash.log):
+            return "macos"
+        if any(_OF_WINDOWS.search(file) for file in files) or any(_says_windows(line) for line in crash.log):
+            return "windows"
+        return None
 
     @cached_property
     def environment(self) -> dict[str, str]:

@@ -808,6 +808,22 @@ def has_log(case: Case) -> Outcome:
     return Outcome(True) if case.has_log or case.crash.last_words else no("no log is known")
 
 
+def on_macos(case: Case) -> Outcome:
+    """The evidence is of a process on macOS."""
+    return Outcome(case.system == "macos", why="nothing tells of macOS")
+
+
+def report_of_macos(case: Case) -> Outcome:
+    """The evidence is the crash report that macOS wrote."""
+    source = case.crash.source
+    return Outcome(source is not None and source.kind == "apple", why="it is no report of macOS")
+
+
+def on_windows(case: Case) -> Outcome:
+    """The evidence is of a process on Windows."""
+    return Outcome(case.system == "windows", why="nothing tells of Windows")
+
+
 def stored_core(case: Case) -> Outcome:
     """The text says where the system keeps a core: at a path (`stored_core`), or as systemd's of a process (`core_of`)."""
     told = next((line for line in case.crash.log if not line.fields.keys().isdisjoint(("stored_core", "core_of"))), None)
@@ -859,6 +875,9 @@ FACTS: dict[str, Fact] = {
     "has-core": has_core,
     "truncated-core": truncated_core,
     "has-log": has_log,
+    "on-macos": on_macos,
+    "report-of-macos": report_of_macos,
+    "on-windows": on_windows,
     "stored-core": stored_core,
     "only-told": only_told,
     "no-debug-info": no_debug_info,

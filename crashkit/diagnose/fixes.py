@@ -14,6 +14,11 @@ from crashkit.naming.installation import as_it_is, for_conda, is_packaged
 
 # `NAME=value NAME=value COMMAND`, `export NAME=value`, `unset NAME`.
 _ASSIGNED = re.compile(r"\s*(?:export +)?((?:[A-Z_][A-Z0-9_]*=[^\s'\"$(]+(?:\s+|$))+)")
+_LINUX_ONLY = re.compile(
+    r"^(?:crashkit (?:run|attach)\b|(?:\w+=\S+ )*LD_\w+=|valgrind |strace |coredumpctl |(?:sudo )?dmesg|ldd |sudo apt|ulimit -c|gdb )"
+    r"|/proc/|/dev/shm"
+)
+"""Programs and files that the other systems do not have; crashkit reads their texts, and runs on Linux."""
 _UNSET = re.compile(r"\s*unset ([A-Z_][A-Z0-9_]*)")
 # A space that is left where a command is not known, before its comment or at the end of its line.
 _SPARE = re.compile(r" (?=   #|$)", re.MULTILINE)
@@ -28,10 +33,22 @@ def fitting(fixes: Sequence[Fix], case: Case, known: dict[str, str]) -> tuple[st
 
 def _adapted(text: str, known: dict[str, str], case: Case) -> str:
     """In conda's environments pip is one of two that install packages. What came with a package has no source folder here."""
+    if case.system == "windows":
+        text = _for_windows(text)
     library = known.get("extension_file")
     if library is not None and is_packaged(library, case.environment.get("CONDA_PREFIX")):
         text = as_it_is(text, known["extension"], known.get("command"))
     return for_conda(text) if FACTS["conda"](case).holds else text
+
+
+def _for_windows(text: str) -> str:
+    """The variables set as its command line sets them: `set NAME=value && COMMAND`."""
+    assigned = _ASSIGNED.match(text)
+    if assigned is None:
+        return text
+    sets = " && ".join(f"set {word}" for word in assigned[1].split())
+    command = text[assigned.end() :]
+    return f"{sets} && {command}" if command and not command.startswith("#") else f"{sets}   {command}".rstrip()
 
 
 def _lacks_package(fix: Fix, case: Case) -> bool:
@@ -41,7 +58,7 @@ def _lacks_package(fix: Fix, case: Case) -> bool:
 def _is_for(fix: Fix, text: str, case: Case) -> bool:
     if any(_contradicted(condition, case) for condition in fix.when) or any(answer(condition, case).holds for condition in fix.unless):
         return False
-    return not _did_already(text, case)
+    return not _did_already(text, case) and not (case.system is not None and _LINUX_ONLY.search(text))
 
 
 def _contradicted(condition: Condition, case: Case) -> bool:

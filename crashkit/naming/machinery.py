@@ -27,6 +27,9 @@ _MACHINERY = re.compile(
             r"_*(?:internal_)?syscall_cancel(?:_arch(?:_end)?)?",
             r"__(?:(?:libc_)?fortify|stack_chk|chk|assert|assert_perror)_fail(?:_base|_abort)?",
             r"malloc_printerr|__malloc_assert|_IO_.*_abort",
+            # macOS': malloc's, abort() with a reason, the check of a forked child.
+            r"malloc_(?:zone_)?(?:v?report|error_break)|_*BUG_IN_CLIENT_OF_LIBMALLOC_\w+|_*abort_with_(?:payload|reason)\w*",
+            r"_?_objc_(?:fatalv?|inform_on_crash)(?:\(.*\))?|performForkChildInitialize(?:\(.*\))?",
             # C++: an exception that nobody caught, a failed check of the library.
             r"std::(?:__)?(?:terminate|unexpected|glibcxx_assert_fail)|__cxxabiv1::.*|__gnu_cxx::__verbose_terminate_handler",
             r"_*abort_message|demangling_\w*terminate_handler|_objc_terminate|failed_throw",  # libc++abi's, macOS'

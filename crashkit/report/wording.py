@@ -223,7 +223,7 @@ def full_place(frame: PythonFrame) -> str:
 
 def elided_text(frame: ElidedFrames) -> str:
     """`1,234 frames omitted (repeating)`."""
-    count = f"{frame.count:,} frames" if frame.count else "frames"
+    count = f"{frame.count:,} {'frame' if frame.count == 1 else 'frames'}" if frame.count else "frames"
     return f"{count} omitted" + (" (repeating)" if frame.cycle else "")
 
 

@@ -84,6 +84,9 @@ FACTS_TOLD = {
     "has-core": Told(Crash(source=CORE), Crash(source=Source(path="a.log", kind="log"))),
     "truncated-core": Told(Crash(source=Source(path="core", kind="core", truncated=True)), Crash(source=CORE)),
     "has-log": Told(Crash(last_words=("killed",)), EMPTY),
+    "on-macos": Told(Crash(source=Source(path="a.ips", kind="apple")), Crash(source=CORE)),
+    "report-of-macos": Told(Crash(source=Source(path="a.ips", kind="apple")), Crash(source=Source(path="a.log", kind="log"))),
+    "on-windows": Told(Crash(log=(LogLine(text="access violation", kind="windows-exception"),)), EMPTY),
     "stored-core": Told(Crash(log=(LogLine(text="Process 7 (a) of user 0 dumped core.", fields={"core_of": "7"}),)), EMPTY),
     "only-told": Told(
         Crash(log=(LogLine(text="a crash", kind="mentioned"),)),
@@ -180,7 +183,18 @@ HOLD = [
     ("in-interpreter", crash(NativeFrame(module="/usr/bin/python3.13"))),
     ("many-streams", crash("f", STREAM)),
 ]
-WITHOUT_EVIDENCE = {"has-core", "truncated-core", "has-log", "only-told", "no-debug-info", "missing-modules", "has-values"}
+WITHOUT_EVIDENCE = {
+    "on-macos",
+    "on-windows",
+    "report-of-macos",
+    "has-core",
+    "truncated-core",
+    "has-log",
+    "only-told",
+    "no-debug-info",
+    "missing-modules",
+    "has-values",
+}
 """They only choose what to do next."""
 
 

@@ -1,4 +1,4 @@
-"""Crash reports of macOS as text: what the Console shows and people post (not the JSON of .ips files)."""
+"""Crash reports of macOS as text: what the Console shows and people post. `ips` makes it of the JSON in a file."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ _LAYOUT = Layout(
         ),
     ),
     threads=(
-        re.compile(r"^Thread (?P<index>\d+)(?: name: *(?P<name>.*?))?(?P<crashed> Crashed)(?:::? *(?P<queue>.*))?:?$"),
-        re.compile(r"^Thread (?P<index>\d+)(?:::? *(?P<name>.*?))?:?$"),
+        re.compile(
+            r"^Thread (?P<index>\d+)(?: name: *(?P<name>.*?))?(?P<crashed> Crashed)(?:::? *(?:Dispatch queue: )?(?P<name2>.*?))?:?$"
+        ),
+        re.compile(r"^Thread (?P<index>\d+)(?:::? *(?:Dispatch queue: )?(?P<name>.*?))?:?$"),
     ),
     between=re.compile(
         r"^(?:|-+|Translated Report.*|[A-Z][\w /]+: .*|abort\(\) called|Application Specific Information:|.*__TEXT .*|-->.*|VM Region.*)$"

@@ -11,6 +11,7 @@ from crashkit.evidence.text import glibc_backtrace
 from crashkit.evidence.text.native_backtrace import printed_native
 from crashkit.evidence.text.reader import Account, Body, Format, Note, Reader, Telling, threads_left_out
 from crashkit.evidence.text.sanitizer import printed_frame
+from crashkit.limits import LONGEST_LINE
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, PythonFrame, Thread
 from crashkit.naming.functions import plain
 from crashkit.naming.machinery import SIGNAL_FRAME, is_fatal_error, machinery_end
@@ -31,6 +32,7 @@ _CURRENT = re.compile(r"^\[Current thread is (?P<number>\d{1,9}) \(.{0,100}?LWP 
 _SIGNAL = re.compile(r"^(?:Program|Thread (?P<number>\d+) .*?) (?:terminated with|received) signal (?P<signal>SIG\w+), (?P<text>.*)$")
 _STOPPED = re.compile(r"^(?:0x(?P<pc>[0-9a-f]{1,16}) in )?(?P<rest>[A-Za-z_][^\s(]{0,400} \(.*\)(?: at \S.*| from \S.*)?)$")
 """Where it stopped, without a number."""
+_STOPPED_PART = re.compile(r"^(?:0x[0-9a-f]{1,16} in )?[A-Za-z_][^\s(]{0,400} \([^()]*,? ?$")
 _FRAME = re.compile(r"^#(?P<level>\d{1,9}) +(?:0x(?P<pc>[0-9a-f]{1,16}) in )?(?P<rest>\S.*)$")
 # pwndbg's and GEF's own display of the stack.
 _DISPLAYED = re.compile(
@@ -61,6 +63,8 @@ class GdbStacks(Reader):
         self._in_python = False
         self._stops = False
         """Whether the last line told of a signal: the next one tells where."""
+        self._part = ""
+        """What is known of that line, of which more follows."""
         self._stopped: Optional[tuple[Optional[str], str]] = None
         self.left_out = 0
         """Threads beyond MOST_THREADS."""
@@ -77,14 +81,24 @@ class GdbStacks(Reader):
         if text == _PYTHON_HEAD:
             self._in_python = True
             return bool(self._threads)
-        if self._stops and (match := _STOPPED.match(text)):
-            self._stopped, self._stops = (match["pc"], match["rest"]), False
+        if self._stops and self._feed_stop(text):
             return True
         if self._in_python:
             return self._feed_python(text)
         if self._continues(text):
             return True
         return bool(_NOISE.match(text)) or text in ("bt", "where", "py-bt", "source libpython.py") or text.startswith("thread apply")
+
+    def _feed_stop(self, text: str) -> bool:
+        """Where it stopped: on one line, or broken between its arguments."""
+        text = f"{self._part}{' ' if self._part else ''}{text.strip() if self._part else text}"
+        if match := _STOPPED.match(text):
+            self._stopped, self._stops = (match["pc"], match["rest"]), False
+        elif _STOPPED_PART.match(text) and len(text) < LONGEST_LINE:
+            self._part = text
+        else:
+            return False
+        return True
 
     def _feed_head(self, text: str) -> bool:
         if match := _THREAD.match(text):

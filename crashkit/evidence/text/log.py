@@ -7,6 +7,7 @@ process by the readers in `formats`, whose contract is in `reader`.
 
 from __future__ import annotations
 
+import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ import msgspec
 from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.text import causes, faulthandler, formats, hearsay, log_signal, mentions, quoted, remnants, retold, traceback
+from crashkit.evidence.text import causes, faulthandler, formats, hearsay, ips, log_signal, mentions, quoted, remnants, retold, traceback
 from crashkit.evidence.text.log_patterns import Classifier, fewest, precedence, said
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
@@ -189,6 +190,12 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
     """Like `read_log`, for a text that is already open. `known`: what a core of the same crash tells: which of several crashes in the text
     it is. `alone`: somebody passed this text and nothing else, so that what is said of a crash in it counts. Raises EvidenceError.
     """
+    shown = _as_console_shows(source)
+    if shown.file is not source.file:
+        # Its lines are not those of the file.
+        found = read_log_input(shown, patterns, known, alone)
+        return msgspec.structs.replace(found, lines=tuple(msgspec.structs.replace(line, line=None) for line in found.lines))
+    source = shown
     source.file.seek(0)
     log = _Log(source.original, patterns)
     if alone:
@@ -223,10 +230,26 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
 
 def read_crashes(source: Input) -> tuple[tuple[Part, LogEvidence], ...]:
     """Every crash that an open text holds, in order; empty where it holds no evidence of one."""
+    source = _as_console_shows(source)
     source.file.seek(0)
     log = _Log(source.original, ())
     log.read(source.file)
     return log.crashes()
+
+
+def _as_console_shows(source: Input) -> Input:
+    """The input, or the text of it if it is a crash report of macOS in JSON."""
+    source.file.seek(0)
+    if source.size > ips.LARGEST or not ips.begins(source.file.read(ips.HEAD)):
+        return source
+    source.file.seek(0)
+    text = ips.as_text(source.file.read(ips.LARGEST))
+    if text is None:
+        message = "this crash report of macOS is cut off or damaged: the parts of it that are whole were read"
+        hint = "The system keeps it in ~/Library/Logs/DiagnosticReports."
+        return msgspec.structs.replace(source, soft_errors=(*source.soft_errors, SoftError(stage="log", message=message, hint=hint)))
+    data = text.encode("utf-8", "replace")
+    return msgspec.structs.replace(source, file=io.BytesIO(data), size=len(data))
 
 
 def crash_of_log(path: Path, evidence: LogEvidence, size: Optional[int] = None) -> Crash:
@@ -832,11 +855,14 @@ def _joined(rows: Sequence[str], count: int) -> Iterator[tuple[int, str]]:
 
 
 def _rows(file: BinaryIO, most: int) -> list[str]:
-    """The lines of a text of at most that many bytes, without prefixes; none of a longer one."""
+    """The lines of a text of at most that many bytes, without prefixes; none of a longer one, and of one that nobody wrote in words."""
     if file.seek(0, 2) > most:
         return []
     file.seek(0)
-    rows = [split(clean(raw)).text.replace("\n", " ") for raw in file.read().split(b"\n")]
+    data = file.read()
+    if ips.begins(data[: ips.HEAD]):
+        return []
+    rows = [split(clean(raw)).text.replace("\n", " ") for raw in data.split(b"\n")]
     return ["" if _is_compared(row) else row for row in rows]
 
 

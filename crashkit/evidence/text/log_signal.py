@@ -94,6 +94,7 @@ _NAMED = (
     "jvm",
     "valgrind-end",
     "asan",
+    "handler-aborts",
     "launcher-signal",
     "supervisor-signal",
     "server-worker-signal",

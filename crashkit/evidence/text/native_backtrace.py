@@ -17,6 +17,8 @@ from crashkit.naming.mangled import demangled
 
 MOST_FRAMES = 1000
 MOST_THREADS = 1000
+_LOADED_AT = re.compile(r"0x[0-9a-f]{1,16}")
+"""What macOS prints in the place of a function that it does not know: where the module begins. The number behind it is the offset there."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ class Backtrace(Reader):
             return True
         if match := _first(layout.threads, text):
             found = match.groupdict()
-            self._open(_Stack(_number(found.get("tid")), (found.get("name") or "").strip() or None, bool(found.get("crashed"))))
+            name = (found.get("name") or found.get("name2") or "").strip()
+            self._open(_Stack(_number(found.get("tid")), name or None, bool(found.get("crashed")), found.get("index")))
             if found.get("crashed"):
                 self._learn(match)
             return True
@@ -118,15 +121,18 @@ class Backtrace(Reader):
         return (Note(self._headline, self._layout.kind, self.fields),) if self.is_crash else ()
 
     def threads(self) -> tuple[Thread, ...]:
-        """In the order of the text; the first one crashed where no line says which did."""
+        """In the order of the text; the first one crashed where no line says which did. That one may be cut off."""
         stacks = [stack for stack in self._stacks if stack.frames]
-        crashed = next((stack for stack in stacks if stack.crashed), stacks[0] if stacks else None)
+        named = self.fields.get("thread")
+        said = next((stack for stack in stacks if stack.crashed or (named is not None and stack.index == named)), None)
+        hidden = named is not None and any(stack.index is not None for stack in stacks)
+        crashed = said or (None if hidden or not stacks else stacks[0])
         return tuple(stack.thread(stack is crashed, self._layout.outermost_first) for stack in stacks)
 
 
 class _Stack:
-    def __init__(self, tid: Optional[int], name: Optional[str], crashed: bool) -> None:
-        self.tid, self.name, self.crashed = tid, name, crashed
+    def __init__(self, tid: Optional[int], name: Optional[str], crashed: bool, index: Optional[str] = None) -> None:
+        self.tid, self.name, self.crashed, self.index = tid, name, crashed, index
         self.frames: list[NativeFrame] = []
         self.above = 0
         """Frames that were cut off above the first one, by its number."""
@@ -199,8 +205,10 @@ def printed_native(found: dict[str, Optional[str]]) -> NativeFrame:
     function = (found.get("function") or "").strip()
     if function in ("??", "???", "(unknown)", "<unknown>", "<unknown function>", "n/a", "[unknown]", "<redacted>"):
         function = ""
+    pc, line, offset, plus = found.get("pc"), found.get("line"), found.get("offset"), found.get("plus")
+    if plus and _LOADED_AT.fullmatch(function):
+        function, offset = "", f"{int(plus):x}"
     name = demangled(function)
-    pc, line, offset = found.get("pc"), found.get("line"), found.get("offset")
     module = found.get("module")
     # An offset beside a name counts from the name's start, not from the module's.
     place = Offset(int(offset, 16)) if offset and not name else None

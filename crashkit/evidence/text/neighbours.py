@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 from msgspec.structs import replace
 
+from crashkit.evidence.text import ips
 from crashkit.evidence.text.prefixes import clean, strip
 from crashkit.model import LogLine
 
@@ -18,8 +19,10 @@ _WORDS = 6
 _LONGEST = 300
 _WINDOW = 8 << 10
 _ENDING = 64 << 10
-_DUMPS = re.compile(r"^(?:Fatal Python error:|Current thread 0x|Thread 0x[0-9a-f]+ |==\d+==\s?ERROR: \w+Sanitizer:|={65}$)")
-"""The words of faulthandler and of a sanitizer are not the process's own (Python/traceback.c, Modules/faulthandler.c)."""
+_DUMPS = re.compile(
+    r"^(?:Fatal Python error:|Current thread 0x|Thread 0x[0-9a-f]+ |==\d+==\s?ERROR: \w+Sanitizer:|={65}$|Process: +\S.{0,200} \[\d+\]$)"
+)
+"""The words of faulthandler, of a sanitizer and of macOS are not the process's own (Python/traceback.c, Modules/faulthandler.c)."""
 
 
 def with_neighbours(file: BinaryIO, lines: Sequence[LogLine], starts: Mapping[int, int]) -> tuple[LogLine, ...]:
@@ -67,6 +70,9 @@ def last_lines(data: bytes) -> tuple[str, ...]:
 
 def last_words(file: BinaryIO) -> tuple[str, ...]:
     """The last lines that a process wrote, without the report of what watched it."""
+    file.seek(0)
+    if ips.begins(file.read(ips.HEAD)):
+        return ()
     end = file.seek(0, 2)
     file.seek(max(0, end - _ENDING))
     rows = [_readable(raw) for raw in file.read(_ENDING).split(b"\n")]

@@ -40,6 +40,7 @@ _LAYERS = tuple(
         r"\[[ \d]{4,}\.\d{6}\] ?",  # dmesg
         r"##\[(?:error|warning|debug)\]",
         r"\[(?P<who>(?:rank|default)\d+)\]:?" + _SPACE,  # torch's exception hook, torchrun --tee
+        r"(?P<who>\d{1,3}(?:\.\d{1,3}){3} \[\d{1,5}\]) ",  # torch_xla's xla_dist: host and worker
         r"\[(?P<who>\d+(?:,\d+)?)\](?:<std(?:out|err)>)?:" + _SPACE,  # torchrun, mpirun --tag-output
         r"\[(?P<who>(?:pod/)?[\w.-]+/[\w.-]+)\] ",  # kubectl --prefix
         r"\[(?P<who>[A-Za-z][\w.-]*:\d{2,8}(?::\d+:\d+)?)\]" + _SPACE,  # Open MPI's and UCX's signal handlers

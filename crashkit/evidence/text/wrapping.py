@@ -13,6 +13,7 @@ from typing import Any, Optional
 
 import msgspec
 
+from crashkit.evidence.text import ips
 from crashkit.limits import LONGEST_LINE
 
 _MOST_LAYERS = 8
@@ -161,6 +162,8 @@ _BACKSLASHED = re.compile(r"""\\[t"'\\]""")
 
 def unfold(text: str) -> tuple[str, ...]:
     """The lines within a line of JSON, or within a string whose line ends are escaped; none of any other line."""
+    if report := ips.parts(text):
+        return report
     stripped = text.strip().rstrip(",")
     if stripped[:1] in ("{", "[") and stripped[-1:] in ("}", "]") and len(stripped) < LONGEST_LINE:
         try:
