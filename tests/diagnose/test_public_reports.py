@@ -60,6 +60,8 @@ HALVES = {
     "sixteenth-second": 1,
     "seventeenth-first": 0,
     "seventeenth-second": 1,
+    "eighteenth-first": 0,
+    "eighteenth-second": 1,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 PARTS = {"first": "first half", "second": "second half", "late": "found after the first half was handed over"}
