@@ -5,6 +5,7 @@ Only the name is required: anything else that is missing is reported as unknown.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Optional, Union
 
@@ -144,6 +145,8 @@ class Architecture:
     """The instruction that the program counter is behind as its trap is reported."""
     divisions: ClassVar[tuple[str, ...]] = ()
     """Instructions that trap if they cannot divide."""
+    floating_point: ClassVar[Optional[re.Pattern[str]]] = None
+    """Instructions (the whole mnemonic) at which a floating-point exception that the program enabled traps."""
     signal_window: ClassVar[int] = 1 << 20
     """Bytes above the stack pointer to search for a signal frame: a handler that formats text uses much of its stack."""
     gdb: ClassVar[Optional[str]] = None

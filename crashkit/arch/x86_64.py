@@ -124,6 +124,10 @@ class X86_64(Architecture):
     trap_instructions = ("ud0", "ud1", "ud2", "ud2b", "int3", "hlt")
     breakpoint = b"\xcc"
     divisions = ("div", "idiv")
+    # SSE's and AVX's arithmetic traps itself; the x87's at the next of its instructions that waits for it (Intel SDM 1, 8.7 and 11.5).
+    floating_point = re.compile(
+        r"v?(?:add|sub|addsub|hadd|hsub|mul|div|sqrt|max|min|cmp\w*|u?comi|round|dp|fn?m(?:add|sub)\w*)[sp][sd]|v?cvt\w+|f(?!n)\w+|wait"
+    )
     gdb = "i386:x86-64"
     scan = StackScan(_CALLS, ("rip", "rsp", "rbp"))
 

@@ -238,9 +238,15 @@ def _first_signal(signal: Signal, trap: Trap, meaning: Meaning, info: SignalInfo
     does = next((number for number in meaning.signals if _would_fault(number, scene) is not None), None)
     if does is not None:
         return does
+    arithmetic = scene.architecture.floating_point
+    if meaning.kind == "floating-point" and arithmetic and scene.instruction and arithmetic.fullmatch(scene.instruction.mnemonic):
+        return meaning.signals[0]
     if meaning.kind == "page" and SIGBUS in meaning.signals and _lacked_page(trap.address, meaning, scene):
         return SIGBUS
     if meaning.kind == "protection" and _general_protection(signal, scene).reason is not None:
+        return meaning.signals[0]
+    # Linux keeps the address of a fault that it sent a signal for (arch/x86/mm/fault.c, set_signal_archinfo): the memory was mapped since.
+    if meaning.kind == "page" and signal.number == SIGABRT and any(access.address == trap.address for access in scene.accesses):
         return meaning.signals[0]
     if meaning.kind == "breakpoint" and scene.architecture.breakpoint and scene.before.endswith(scene.architecture.breakpoint):
         return meaning.signals[0]
