@@ -10,6 +10,7 @@ from typing import Optional, Union
 import msgspec
 
 from crashkit.diagnose.signature import FramePattern
+from crashkit.evidence.text.log_signal import aborts
 from crashkit.model import Crash, ElidedFrames, LogLine, NativeFrame, PythonFrame, Thread
 from crashkit.naming.functions import plain
 from crashkit.naming.gil import INTERPRETER
@@ -31,6 +32,19 @@ def _says_windows(line: LogLine) -> bool:
     """.NET uses some of the words on other systems, too."""
     return (line.kind or "").startswith("windows-") and not line.text.startswith(
         ("System.", "Fatal error.", "Unhandled exception. System.")
+    )
+
+
+def _without_words_of_handler(crash: Crash) -> Crash:
+    """The crash in which what a handler of a fault died of is no line of any kind: a block that it freed twice is not why it ran."""
+    signal = crash.signal
+    if signal is None or not signal.recovered or signal.name not in FAULTS or signal.ended_with != "SIGABRT":
+        return crash
+    said = {line.text for line in crash.log if line.from_core and aborts(line)}
+    if not said:
+        return crash
+    return msgspec.structs.replace(
+        crash, log=tuple(msgspec.structs.replace(line, kind=None) if line.text in said else line for line in crash.log)
     )
 
 
@@ -80,7 +94,7 @@ class Case:
     """One crash, prepared once for all signatures."""
 
     def __init__(self, crash: Crash) -> None:
-        self.crash = crash
+        self.crash = crash = _without_words_of_handler(crash)
         self.stacks = [Stack(thread) for thread in crash.threads]
         self.crashed = next((stack for stack in self.stacks if stack.thread is crash.thread), None)
         self._memo: dict[tuple[str, str], bool] = {}

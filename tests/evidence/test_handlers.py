@@ -102,6 +102,17 @@ def test_flags_of_the_handler(end: str, flag: str) -> None:
     check(c_crash("handlers.c", "null", end, flag, "siginfo"), "null", end, "on_info")
 
 
+@pytest.mark.parametrize("with_log", [False, True], ids=["core", "core and log"])
+def test_what_the_handler_died_of_is_not_the_cause(with_log: bool) -> None:
+    """It frees a block twice, of which glibc's message is in the core and in the log."""
+    folder = c_crash("handlers.c", "null", "frees")
+    crash = analyze([folder.core, folder.path / "stderr.txt"] if with_log else folder.core)
+    assert [finding.id for finding in crash.findings] == ["null-deref"]
+    assert crash.signal is not None and (crash.signal.handler, crash.signal.ended_with) == ("on_signal", "SIGABRT")
+    screen = "\n".join(text.summary(crash, None, color=False, width=100))
+    assert "double free detected in tcache 2" in screen, "it is told, and no finding"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("flag", ["nodefer", "wide"])
 def test_memory_that_was_mapped_since_the_fault(flag: str) -> None:
