@@ -38,13 +38,15 @@ def _says_windows(line: LogLine) -> bool:
 def _without_words_of_handler(crash: Crash) -> Crash:
     """The crash in which what a handler of a fault died of is no line of any kind: a block that it freed twice is not why it ran."""
     signal = crash.signal
-    if signal is None or not signal.recovered or signal.name not in FAULTS or signal.ended_with != "SIGABRT":
+    of_core = crash.source is not None and crash.source.kind == "core"
+    if signal is None or not of_core or not signal.recovered or signal.name not in FAULTS or signal.ended_with != "SIGABRT":
         return crash
-    said = {line.text for line in crash.log if line.from_core and aborts(line)}
-    if not said:
-        return crash
+    # A process aborts once: the message is that of the handler, be it from the core or from the log. faulthandler's is of the fault.
     return msgspec.structs.replace(
-        crash, log=tuple(msgspec.structs.replace(line, kind=None) if line.text in said else line for line in crash.log)
+        crash,
+        log=tuple(
+            msgspec.structs.replace(line, kind=None) if aborts(line) and line.kind != "fatal-python-error" else line for line in crash.log
+        ),
     )
 
 

@@ -171,7 +171,13 @@ class _Scene(msgspec.Struct, frozen=True):
 
     def is_fetch(self, address: int) -> bool:
         """Whether reading the instruction itself touched the address."""
-        if self.pc is None or self.access_to(address, None):
+        if self.pc is None:
+            return False
+        home = self.mapping_at(self.pc)
+        if address == self.pc and home is not None and home.permissions is not None and "x" not in home.permissions:
+            # Zeros are an instruction that accesses memory (add [rax], al), and `call rax` has left that very address there.
+            return True
+        if self.access_to(address, None):
             return False
         crosses = address % _PAGE == 0 and self.pc < address < self.pc + self.architecture.longest_instruction and self.instruction is None
         return address == self.pc or crosses
