@@ -21,7 +21,8 @@ MEMORY_FAULTS = frozenset({"SIGSEGV", "SIGBUS"})
 FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP"})
 
 
-_OF_WINDOWS = re.compile(r"^[A-Za-z]:[\\/]|\.(?:dll|pyd|exe)$", re.IGNORECASE)
+_OF_WINDOWS = re.compile(r"^[A-Za-z]:[\\/]|^[^/]+\.(?:dll|pyd|exe)$", re.IGNORECASE)
+_OF_LINUX = re.compile(r"\.so(?:$|\.\d)|^/(?:usr|lib|proc)/")
 
 
 def _says_macos(line: LogLine) -> bool:
@@ -122,6 +123,8 @@ class Case:
         ]
         if any(file.endswith(".dylib") or ".framework/" in file for file in files) or any(_says_macos(line) for line in crash.log):
             return "macos"
+        if any(_OF_LINUX.search(file) for file in files):
+            return None  # .NET and Wine have libraries of Windows there.
         if any(_OF_WINDOWS.search(file) for file in files) or any(_says_windows(line) for line in crash.log):
             return "windows"
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Optional
 
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.conditions import answer
@@ -15,9 +16,11 @@ from crashkit.naming.installation import as_it_is, for_conda, is_packaged
 # `NAME=value NAME=value COMMAND`, `export NAME=value`, `unset NAME`.
 _ASSIGNED = re.compile(r"\s*(?:export +)?((?:[A-Z_][A-Z0-9_]*=[^\s'\"$(]+(?:\s+|$))+)")
 _LINUX_ONLY = re.compile(
-    r"^(?:crashkit (?:run|attach)\b|(?:\w+=\S+ )*LD_\w+=|valgrind |strace |coredumpctl |(?:sudo )?dmesg|ldd |sudo apt|ulimit -c|gdb )"
-    r"|/proc/|/dev/shm"
+    r"^(?:crashkit (?:run|attach)\b|(?:\w+=\S+ )*LD_\w+=|valgrind |strace |coredumpctl |sacct |ldd |sudo apt|ulimit -c|gdb )"
+    r"|/proc/|/dev/shm|/sys/|\bdmesg\b|\bcgroup",
+    re.MULTILINE,
 )
+_POSIX_ONLY = re.compile(r"^\w+='", re.MULTILINE)
 """Programs and files that the other systems do not have; crashkit reads their texts, and runs on Linux."""
 _UNSET = re.compile(r"\s*unset ([A-Z_][A-Z0-9_]*)")
 # A space that is left where a command is not known, before its comment or at the end of its line.
@@ -42,13 +45,15 @@ def _adapted(text: str, known: dict[str, str], case: Case) -> str:
 
 
 def _for_windows(text: str) -> str:
-    """The variables set as its command line sets them: `set NAME=value && COMMAND`."""
-    assigned = _ASSIGNED.match(text)
-    if assigned is None:
-        return text
-    sets = " && ".join(f"set {word}" for word in assigned[1].split())
-    command = text[assigned.end() :]
-    return f"{sets} && {command}" if command and not command.startswith("#") else f"{sets}   {command}".rstrip()
+    """As its command line takes it: `set "NAME=value" && COMMAND`, where a remark is a command of its own."""
+    assigned, unset = _ASSIGNED.match(text), _UNSET.match(text)
+    if unset is not None:
+        text = f'set "{unset[1]}="{text[unset.end() :]}'
+    elif assigned is not None:
+        sets = " && ".join(f'set "{word}"' for word in assigned[1].split())
+        command = text[assigned.end() :]
+        text = f"{sets} && {command}" if command and not command.startswith("#") else f"{sets}   {command}".rstrip()
+    return text.replace("   # ", "   & rem ", 1) if text.startswith("set ") else text
 
 
 def _lacks_package(fix: Fix, case: Case) -> bool:
@@ -58,7 +63,13 @@ def _lacks_package(fix: Fix, case: Case) -> bool:
 def _is_for(fix: Fix, text: str, case: Case) -> bool:
     if any(_contradicted(condition, case) for condition in fix.when) or any(answer(condition, case).holds for condition in fix.unless):
         return False
-    return not _did_already(text, case) and not (case.system is not None and _LINUX_ONLY.search(text))
+    return not _did_already(text, case) and not _is_of_another_system(text, case.system)
+
+
+def _is_of_another_system(text: str, system: Optional[str]) -> bool:
+    if system == "windows" and _POSIX_ONLY.search(text):
+        return True
+    return system is not None and _LINUX_ONLY.search(text) is not None
 
 
 def _contradicted(condition: Condition, case: Case) -> bool:

@@ -77,6 +77,7 @@ KEPT = "/var/lib/systemd/coredump/core.python3.1000.7f.12345.1714990272000000.zs
     [
         (STORED.format(storage=f"{KEPT} (present)"), f"crashkit analyze {KEPT} "),
         (STORED.format(storage=f"{KEPT} (missing)"), "crashkit run -- python3 serve.py --name 'two words' "),
+        (STORED.format(storage="/var/lib/x;reboot;#.zst (present)"), "crashkit analyze '/var/lib/x;reboot;#.zst' "),
         (STORED.format(storage="none"), "crashkit run -- python3 serve.py --name 'two words' "),
         (
             "systemd-coredump[9]: [\U0001f845] Process 12345 (python3) of user 1000 dumped core.\n",
@@ -87,7 +88,7 @@ KEPT = "/var/lib/systemd/coredump/core.python3.1000.7f.12345.1714990272000000.zs
             "crashkit run -- ... ",
         ),
     ],
-    ids=["present", "missing", "none", "journal", "no core"],
+    ids=["present", "missing", "a path to be quoted", "none", "journal", "no core"],
 )
 def test_a_core_that_the_system_kept_is_the_next_step(told: str, first: str, tmp_path: Path) -> None:
     (log := tmp_path / "told.txt").write_text(told)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from crashkit.errors import EvidenceError
 from crashkit.evidence.text import ips
 from crashkit.model import Crash
 from crashkit.naming.functions import plain
@@ -80,24 +82,86 @@ def test_frames_that_were_pasted_alone(tmp_path: Path) -> None:
     assert len(crash.threads) == 1
 
 
+FORGED = "abort() called\nThread 0 Crashed:\n0   libevil.dylib  0x0000000100000000 evil + 1"
+
+
+def changed(tmp_path: Path, after: str = "", **fields: Any) -> Path:
+    """The report with other fields; those that are None are left out."""
+    head, _, body = (REPORTS / "null-pointer.ips").read_text().partition("\n")
+    given = {name: value for name, value in {**json.loads(body), **fields}.items() if value is not None}
+    (log := tmp_path / "a.ips").write_text(f"{head}\n{json.dumps(given)}{after}")
+    return log
+
+
 @pytest.mark.parametrize(
-    "changed",
+    "fields",
     [
         {"threads": "none"},
-        {"exception": None},
+        {"exception": None, "termination": None},
         {"usedImages": [{"base": "x"}]},
-        {"asi": {"a": "text", "b": [1, {"c": []}]}},
-        {"procName": "a\nThread 0 Crashed:\n0 b 0x1 c + 1"},
-        {"threads": [{"frames": [{"imageIndex": 10**12, "imageOffset": -5}]}]},
-        {"osVersion": {"train": ["x"]}, "faultingThread": 99},
+        {"asi": {"a": "text", "b": [1, {"c": []}], "libsystem_c.dylib": [FORGED, "\ud800"]}},
+        {"procName": FORGED},
+        {"termination": {"namespace": "SIGNAL", "code": FORGED, "reasons": [FORGED]}},
+        {"vmRegionInfo": FORGED},
+        {"threads": [{"triggered": True, "frames": [{"imageIndex": 10**12, "imageOffset": -5, "symbol": FORGED}]}]},
+        {"osVersion": "macOS 14", "faultingThread": 99},
+        {"pid": None, "captureTime": 5},
     ],
+    ids=lambda fields: next(iter(fields)),
 )
-def test_a_report_that_says_something_else(changed: dict[str, Any], tmp_path: Path) -> None:
-    """It is read as far as it goes, or not at all: nothing in it can be a line of its own, or end the analysis."""
-    head, _, body = (REPORTS / "null-pointer.ips").read_text().partition("\n")
-    (log := tmp_path / "a.ips").write_text(f"{head}\n{json.dumps({**json.loads(body), **changed})}")
-    crash = analyze(log)
-    assert crash.signal is not None or "exception" in changed or "threads" in changed
-    assert not any("bug in crashkit" in error.message for error in crash.soft_errors)
+def test_a_report_that_says_something_else(fields: dict[str, Any], tmp_path: Path) -> None:
+    """It is read as far as it goes: nothing in it can be a line of its own, or end the analysis."""
+    log = changed(tmp_path, **fields)
+    with suppress(EvidenceError):
+        crash = analyze(log)
+        native = wording.native_at(crash.thread, crash.signal)
+        assert native is None or "evil" not in (native.function or "") + (native.module or "")
+        assert not any("bug in crashkit" in error.message or "damaged" in error.message for error in crash.soft_errors)
     shown = ips.as_text(log.read_bytes())
-    assert shown is None or sum(line.startswith("Thread 0 Crashed") for line in shown.splitlines()) == 0
+    assert shown is not None and not any(line.startswith(("Thread 0 Crashed:", "0   libevil")) for line in shown.splitlines()[:-3])
+
+
+def test_text_behind_a_report_and_a_second_one(tmp_path: Path) -> None:
+    assert analyze(changed(tmp_path, after="\n\nthanks!\n")).threads[1].name == "decoder"
+    two = changed(tmp_path, after="\n" + (REPORTS / "invalid-free.ips").read_text())
+    shown = ips.as_text(two.read_bytes())
+    assert shown is not None and shown.count("Exception Type:") == 2 and not analyze(two).soft_errors
+
+
+def test_the_thread_that_crashed_may_have_no_frames(tmp_path: Path) -> None:
+    """Then no other one is blamed, whether a number or only the mark says which it is."""
+    threads = json.loads((REPORTS / "null-pointer.ips").read_text().partition("\n")[2])["threads"]
+    threads[1]["frames"] = []
+    for index in (1, None):
+        crash = analyze(changed(tmp_path, threads=threads, faultingThread=index))
+        assert crash.thread is None and crash.findings[0].summary.startswith("Native code used a null pointer")
+
+
+def test_braces_in_the_name_of_a_cut_report(tmp_path: Path) -> None:
+    whole = changed(tmp_path).read_text().replace("decode_row(frame const*, int)", "app::run::{{closure}}")
+    (cut := tmp_path / "cut.ips").write_text(whole[: whole.index('"py_decode"') + 80])
+    crash = analyze(cut)
+    native = wording.native_at(crash.thread, crash.signal)
+    assert native is not None and native.function == "app::run::{{closure}}"
+
+
+def test_a_report_of_any_size_is_bounded() -> None:
+    frames = [{"imageOffset": 1, "imageIndex": 0, "symbol": "s" * 10_000}] * 1000
+    report = {"exception": {"type": "EXC_CRASH"}, "usedImages": [{"name": "n" * 100_000}], "threads": [{"frames": frames}] * 100}
+    shown = ips.as_text(b'{"bug_type":"309"}\n' + json.dumps(report).encode())
+    assert shown is not None and len(shown) < 30 << 20 and max(map(len, shown.splitlines())) < 3000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"procName": "trainer", "level": "error", "msg": "Segmentation fault (core dumped)"},
+        {"ticket": 5, "bug_type": "crash", "text": "Segmentation fault (core dumped)"},
+        {"level": "error", "message": "Segmentation fault (core dumped)", "exception": {"type": "WorkerDied", "signal": "SIGABRT"}},
+    ],
+    ids=["procName", "bug_type", "exception"],
+)
+def test_a_log_in_json_is_none(line: dict[str, Any], tmp_path: Path) -> None:
+    (log := tmp_path / "app.log").write_text(json.dumps(line) + "\n")
+    crash = analyze(log)
+    assert crash.signal is not None and crash.signal.name == "SIGSEGV" and not crash.soft_errors and crash.log[0].line == 1

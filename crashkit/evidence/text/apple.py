@@ -21,7 +21,7 @@ _LAYOUT = Layout(
     frames=(
         re.compile(
             r"^(?P<level>\d+) +(?P<module>\S.*?) +(?P<pc>0x[0-9a-f]+) (?P<function>.+?)"
-            r"(?: \+ (?P<plus>\d+))?(?: \((?P<file>[^():]+):(?P<line>\d+)\))?$"
+            r"(?: \+ (?P<plus>\d{1,18}))?(?: \((?P<file>[^():]+):(?P<line>\d+)\))?$"
         ),
     ),
     threads=(

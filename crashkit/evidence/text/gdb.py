@@ -11,7 +11,6 @@ from crashkit.evidence.text import glibc_backtrace
 from crashkit.evidence.text.native_backtrace import printed_native
 from crashkit.evidence.text.reader import Account, Body, Format, Note, Reader, Telling, threads_left_out
 from crashkit.evidence.text.sanitizer import printed_frame
-from crashkit.limits import LONGEST_LINE
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, PythonFrame, Thread
 from crashkit.naming.functions import plain
 from crashkit.naming.machinery import SIGNAL_FRAME, is_fatal_error, machinery_end
@@ -33,6 +32,8 @@ _SIGNAL = re.compile(r"^(?:Program|Thread (?P<number>\d+) .*?) (?:terminated wit
 _STOPPED = re.compile(r"^(?:0x(?P<pc>[0-9a-f]{1,16}) in )?(?P<rest>[A-Za-z_][^\s(]{0,400} \(.*\)(?: at \S.*| from \S.*)?)$")
 """Where it stopped, without a number."""
 _STOPPED_PART = re.compile(r"^(?:0x[0-9a-f]{1,16} in )?[A-Za-z_][^\s(]{0,400} \([^()]*,? ?$")
+_MOST_PARTS = 8
+"""Lines that one such line is broken into."""
 _FRAME = re.compile(r"^#(?P<level>\d{1,9}) +(?:0x(?P<pc>[0-9a-f]{1,16}) in )?(?P<rest>\S.*)$")
 # pwndbg's and GEF's own display of the stack.
 _DISPLAYED = re.compile(
@@ -63,7 +64,7 @@ class GdbStacks(Reader):
         self._in_python = False
         self._stops = False
         """Whether the last line told of a signal: the next one tells where."""
-        self._part = ""
+        self._parts: list[str] = []
         """What is known of that line, of which more follows."""
         self._stopped: Optional[tuple[Optional[str], str]] = None
         self.left_out = 0
@@ -91,12 +92,15 @@ class GdbStacks(Reader):
 
     def _feed_stop(self, text: str) -> bool:
         """Where it stopped: on one line, or broken between its arguments."""
-        text = f"{self._part}{' ' if self._part else ''}{text.strip() if self._part else text}"
-        if match := _STOPPED.match(text):
+        parts = [*self._parts, text.strip() if self._parts else text]
+        whole = " ".join(parts)
+        self._parts = []
+        if match := _STOPPED.match(whole):
             self._stopped, self._stops = (match["pc"], match["rest"]), False
-        elif _STOPPED_PART.match(text) and len(text) < LONGEST_LINE:
-            self._part = text
+        elif _STOPPED_PART.match(whole) and len(parts) < _MOST_PARTS:
+            self._parts = parts
         else:
+            self._stops = len(parts) == 1
             return False
         return True
 
@@ -109,7 +113,7 @@ class GdbStacks(Reader):
         elif match := _CURRENT.match(text):
             self._current = int(match["lwp"])
         elif match := _SIGNAL.match(text):
-            self.signal, self._stops = match["signal"], True
+            self.signal, self._stops, self._parts = match["signal"], True, []
         else:
             return False
         self._in_python = False

@@ -5,52 +5,50 @@ The form: Apple, "Interpreting the JSON format of a crash report". A line with a
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 import msgspec
 
-LARGEST = 64 << 20
-"""Bytes of a report."""
+LARGEST = 16 << 20
+"""Bytes of a file with reports: one has a few MB at most."""
 HEAD = 4 << 10
 """Bytes by which a report is told."""
 _MOST_THREADS = 1000
-_MOST_FRAMES = 1000
+_MOST_FRAMES = 20_000
+"""Of all threads together."""
+_LONGEST = 500
+"""Characters of any text within a line."""
+_MOST_LINES = 200
+"""Of what a library said."""
 
 
-class _Lenient(msgspec.Struct, frozen=True):
-    """Other fields, of which each version of macOS has more, are ignored."""
-
-
-class _Header(_Lenient, frozen=True):
-    bug_type: str
-
-
-class _Image(_Lenient, frozen=True):
+class _Image(msgspec.Struct, frozen=True):
     base: int = 0
     name: str = ""
     path: str = ""
 
 
-class _Frame(_Lenient, frozen=True, rename="camel"):
+class _Frame(msgspec.Struct, frozen=True, rename="camel"):
     image_index: int = -1
-    image_offset: int = 0
+    image_offset: Optional[int] = None
     symbol: Optional[str] = None
     symbol_location: int = 0
     source_file: Optional[str] = None
     source_line: Optional[int] = None
 
 
-class _Thread(_Lenient, frozen=True):
+class _Thread(msgspec.Struct, frozen=True):
     frames: tuple[_Frame, ...] = ()
     name: Optional[str] = None
     queue: Optional[str] = None
     triggered: bool = False
 
 
-class _Exception(_Lenient, frozen=True):
+class _Exception(msgspec.Struct, frozen=True):
     type: str = ""
     signal: Optional[str] = None
     subtype: Optional[str] = None
@@ -58,18 +56,20 @@ class _Exception(_Lenient, frozen=True):
     message: Optional[str] = None
 
 
-class _Termination(_Lenient, frozen=True):
+class _Termination(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
-    code: Any = 0
+    code: int | str = 0
     indicator: Optional[str] = None
-    by_proc: Optional[str] = msgspec.field(default=None, name="byProc")
-    by_pid: Optional[int] = msgspec.field(default=None, name="byPid")
+    by_proc: Optional[str] = None
+    by_pid: Optional[int] = None
     reasons: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
 
 
-class _Report(_Lenient, frozen=True, rename="camel"):
-    threads: tuple[_Thread, ...]
+class _Report(msgspec.Struct, frozen=True, rename="camel"):
+    """What is used of a report, of which each version of macOS has more. A field that is not as expected is as if it were missing."""
+
+    threads: tuple[_Thread, ...] = ()
     exception: _Exception = _Exception()
     termination: _Termination = _Termination()
     pid: Optional[int] = None
@@ -84,44 +84,74 @@ class _Report(_Lenient, frozen=True, rename="camel"):
     used_images: tuple[_Image, ...] = ()
     asi: dict[str, Any] = {}
     vm_region_info: Optional[str] = None
-    vmregioninfo: Optional[str] = msgspec.field(default=None, name="vmregioninfo")
+    vmregioninfo: Optional[str] = None
     last_exception_backtrace: tuple[_Frame, ...] = ()
 
 
+_S = TypeVar("_S", bound=msgspec.Struct)
+
+# A line of a report; the words of a library are none, whatever they are.
+_OF_REPORT = re.compile(
+    r"^\s*(?:Thread \d+|(?:Process|Path|Crashed Thread|Code Type|Exception|Termination)\b[^:]{0,20}:|\d+ +\S+ +0x|Binary Images:)"
+)
 # Parts of a report that is cut off, or of which only parts were pasted.
 _PART = re.compile(
     r'(?P<triggered>"triggered" ?: ?true)|(?P<frames>"frames" ?: ?\[)|"faultingThread" ?: ?(?P<crashed>\d{1,6})'
-    r'|"exception" ?: ?(?P<exception>\{[^{}]{1,2000}\})'
-    r'|(?P<frame>\{[^{}]{0,40}"imageOffset" ?: ?\d[^{}]{1,4000}\})'
+    r'|"exception" ?: ?(?P<exception>\{)(?=[^{}]{0,400}"type" ?: ?"EXC_)'
+    r'|(?P<frame>\{)(?=\s{0,8}"(?:imageOffset|imageIndex|symbol|symbolLocation|sourceFile|sourceLine|inline)" ?:)'
 )
-_exception = msgspec.json.Decoder(_Exception)
-_frame = msgspec.json.Decoder(_Frame)
-_header = msgspec.json.Decoder(_Header)
-_report = msgspec.json.Decoder(_Report)
+_MOST_BROKEN = 8
+"""Parts of a line that are no JSON."""
+_LONGEST_PART = 8 << 10
+_json = json.JSONDecoder()
 
 
 def begins(head: bytes) -> bool:
     """Whether a file that begins so may be a report."""
-    return head.lstrip()[:1] == b"{" and (b'"bug_type"' in head or b'"procName"' in head)
+    of_file = b'"bug_type"' in head and any(key in head for key in (b'"os_version"', b'"incident_id"', b'"app_name"'))
+    of_body = b'"procName"' in head and (b'"modelCode"' in head or b'"procRole"' in head)
+    return head.lstrip()[:1] == b"{" and (of_file or of_body)
 
 
 def as_text(data: bytes) -> Optional[str]:
-    """The report as the Console shows it; None for what is no such report, or is cut off."""
-    head, _, rest = data.lstrip().partition(b"\n")
-    try:
-        _header.decode(head)
-        report = _report.decode(rest)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    """The reports of a file as the Console shows them, empty where they are of no crash. None for what is cut off or damaged."""
+    text = data.decode("utf-8", "replace")
+    shown: list[str] = []
+    at = _next(text, 0)
+    while at < len(text) and text[at] == "{":
         try:
-            report = _report.decode(data)  # as it is pasted: without its first line
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            found, end = _json.raw_decode(text, at)
+        except (ValueError, RecursionError):
             return None
-    return "\n".join(_lines(report)) + "\n" if report.threads and (report.exception.type or report.termination.namespace) else None
+        report = _converted(_Report, found)
+        if report.threads and (report.exception.type or report.termination.namespace):
+            shown += _lines(report)
+        at = _next(text, end)
+    return "\n".join(shown) + "\n" if shown else ""
+
+
+def _next(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
+
+
+def _converted(kind: type[_S], found: dict[str, Any]) -> _S:
+    """The fields that are as they are expected to be."""
+    given: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        with suppress(msgspec.ValidationError, RecursionError):
+            if field.encode_name in found:
+                given[field.name] = msgspec.convert(found[field.encode_name], field.type)
+    return kind(**given)
 
 
 def _lines(report: _Report) -> Iterator[str]:
     crashed = report.faulting_thread
-    yield f"Process:               {_line(report.proc_name or 'unknown')} [{report.pid or 0}]"
+    if crashed is None:
+        crashed = next((index for index, thread in enumerate(report.threads) if thread.triggered), None)
+    if report.pid is not None:
+        yield f"Process:               {_line(report.proc_name or 'unknown')} [{report.pid}]"
     if report.proc_path.startswith("/"):
         yield f"Path:                  {_line(report.proc_path)}"
     if report.cpu_type:
@@ -139,15 +169,24 @@ def _lines(report: _Report) -> Iterator[str]:
     yield from _end(report)
     for place in (report.vm_region_info, report.vmregioninfo):
         if place:
-            yield from ("", *f"VM Region Info: {place}".splitlines())
-    said = [text for texts in report.asi.values() if isinstance(texts, list) for text in texts if isinstance(text, str)]
+            yield from ("", *_said(f"VM Region Info: {place}"))
+    said = [
+        line for texts in report.asi.values() if isinstance(texts, list) for text in texts if isinstance(text, str) for line in _said(text)
+    ]
     if said:
-        yield from ("", "Application Specific Information:", *(line for text in said for line in text.splitlines()))
+        yield from ("", "Application Specific Information:", *said[:_MOST_LINES])
+    left = _MOST_FRAMES
     for index, thread in enumerate(report.threads[:_MOST_THREADS]):
         yield ""
-        yield from _thread(index, thread, index == crashed or (crashed is None and thread.triggered), report.used_images)
+        yield from _thread(index, thread, index == crashed, report.used_images, left)
+        left -= min(left, len(thread.frames))
     if report.last_exception_backtrace:
-        yield from ("", "Last Exception Backtrace:", *_frames(report.last_exception_backtrace, report.used_images))
+        yield from ("", "Last Exception Backtrace:", *_frames(report.last_exception_backtrace, report.used_images, left))
+
+
+def _said(text: str) -> list[str]:
+    """The lines of a text that can be none of the report."""
+    return [line[:_LONGEST] for line in text[: _MOST_LINES * _LONGEST].splitlines() if not _OF_REPORT.match(line)]
 
 
 def _end(report: _Report) -> Iterator[str]:
@@ -161,59 +200,70 @@ def _end(report: _Report) -> Iterator[str]:
         yield f"Exception Message:     {_line(exception.message)}"
     if termination.namespace:
         indicator = f" {_line(termination.indicator)}" if termination.indicator else ""
-        yield f"Termination Reason:    Namespace {_line(termination.namespace)}, Code {termination.code}{indicator}"
-        yield from (_line(text) for text in (*termination.reasons, *termination.details))
+        yield f"Termination Reason:    Namespace {_line(termination.namespace)}, Code {_line(str(termination.code))}{indicator}"
+        for text in (*termination.reasons, *termination.details):
+            yield from _said(text)
     if termination.by_proc:
         yield f"Terminating Process:   {_line(termination.by_proc)} [{termination.by_pid or 0}]"
 
 
-def _thread(index: int, thread: _Thread, crashed: bool, images: tuple[_Image, ...]) -> Iterator[str]:
+def _thread(index: int, thread: _Thread, crashed: bool, images: tuple[_Image, ...], most: int) -> Iterator[str]:
     name = _line(thread.name or "")
     queue = f"  Dispatch queue: {_line(thread.queue)}" if thread.queue else ""
-    yield (
-        f"Thread {index}{' Crashed' if crashed else ''}:: {name}{queue}"
-        if name or queue
-        else f"Thread {index}{' Crashed' if crashed else ''}:"
-    )
-    yield from _frames(thread.frames, images)
+    yield f"Thread {index}{' Crashed' if crashed else ''}:" + (f": {name}{queue}" if name or queue else "")
+    yield from _frames(thread.frames, images, most)
 
 
-def _frames(frames: tuple[_Frame, ...], images: tuple[_Image, ...]) -> Iterator[str]:
-    for level, frame in enumerate(frames[:_MOST_FRAMES]):
+def _frames(frames: tuple[_Frame, ...], images: tuple[_Image, ...], most: int) -> Iterator[str]:
+    for level, frame in enumerate(frames[:most]):
         image = images[frame.image_index] if 0 <= frame.image_index < len(images) else _Image()
-        module = _line(image.name or image.path.rpartition("/")[2] or "???").replace(" ", "_")
-        pc = image.base + frame.image_offset
-        where = f"{_line(frame.symbol)} + {frame.symbol_location}" if frame.symbol else f"{image.base:#x} + {frame.image_offset}"
-        source = f" ({_line(frame.source_file)}:{frame.source_line})" if frame.symbol and frame.source_file and frame.source_line else ""
-        yield f"{level:<3} {module:<30} {pc:#018x} {where}{source}"
+        yield _frame(level, frame, image.name or image.path.rpartition("/")[2] or "???", image.base)
+
+
+def _frame(level: int, frame: _Frame, module: str, base: int) -> str:
+    offset = frame.image_offset or 0
+    where = f"{_line(frame.symbol)} + {frame.symbol_location}" if frame.symbol else f"{base:#x} + {offset}"
+    source = f" ({_line(frame.source_file)}:{frame.source_line})" if frame.symbol and frame.source_file and frame.source_line else ""
+    return f"{level:<3} {_line(module).replace(' ', '_'):<30} {max(0, base + offset) % 2**64:#018x} {where}{source}"
 
 
 def _line(text: str) -> str:
     """The text on one line, whatever the report says."""
-    return " ".join(text.split())
+    return " ".join(text[: 4 * _LONGEST].split())[:_LONGEST]
 
 
 def parts(text: str) -> tuple[str, ...]:
     """What a line of a report tells of the crash, as the Console shows it, where the report is cut off; nothing for any other line."""
-    if not any(key in text for key in ('"imageOffset"', '"exception"', '"faultingThread"')):
+    if not any(key in text for key in ('"imageOffset"', '"exception"', '"faultingThread"', '"triggered"')):
         return ()
     shown: list[str] = []
-    threads, level = 0, 1  # A frame of level 0 begins a stack: a line may go on with that of the line before.
+    threads, level, at, broken = 0, 1, 0, 0  # A frame of level 0 begins a stack: a line may go on with that of the line before.
     triggered = False
-    for match in _PART.finditer(text):
-        with suppress(msgspec.MsgspecError, UnicodeError):
-            if match["crashed"]:
-                shown.append(f"Crashed Thread:        {match['crashed']}")
-            elif match["triggered"]:
-                triggered = True
-            elif match["frames"]:
-                shown.append(f"Thread {threads}{' Crashed' if triggered else ''}:")
-                threads, level, triggered = threads + 1, 0, False
-            elif match["exception"]:
-                shown += _end(_Report(threads=(), exception=_exception.decode(match["exception"])))
-            else:
-                frame = _frame.decode(match["frame"])
-                where = f"{_line(frame.symbol)} + {frame.symbol_location}" if frame.symbol else f"0x0 + {frame.image_offset}"
-                shown.append(f"{level:<3} image_{frame.image_index:<24} {frame.image_offset:#018x} {where}")
-                level += 1
+    while broken < _MOST_BROKEN and (match := _PART.search(text, at)) is not None:
+        at = match.end()
+        if match["crashed"]:
+            shown.append(f"Crashed Thread:        {match['crashed']}")
+        elif match["triggered"]:
+            triggered = True
+        elif match["frames"]:
+            shown.append(f"Thread {threads}{' Crashed' if triggered else ''}:")
+            threads, level, triggered = threads + 1, 0, False
+        else:
+            start = match.start("exception" if match["exception"] else "frame")
+            try:
+                found, length = _json.raw_decode(text[start : start + _LONGEST_PART])
+            except (ValueError, RecursionError):
+                found, length = {}, 1
+                broken += 1
+            at = start + length
+            if match["exception"]:
+                shown += _end(_Report(exception=_converted(_Exception, found)))
+                continue
+            # A frame that cannot be read is one nonetheless: its number is left out, and the next is not the innermost.
+            if found:
+                frame = _converted(_Frame, found)
+                shown.append(_frame(level, frame, f"image_{frame.image_index}", 0))
+            level += 1
+    if triggered:
+        shown.append(f"Thread {threads} Crashed:")
     return tuple(shown)

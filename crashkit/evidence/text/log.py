@@ -244,6 +244,8 @@ def _as_console_shows(source: Input) -> Input:
         return source
     source.file.seek(0)
     text = ips.as_text(source.file.read(ips.LARGEST))
+    if text == "":
+        return source
     if text is None:
         message = "this crash report of macOS is cut off or damaged: the parts of it that are whole were read"
         hint = "The system keeps it in ~/Library/Logs/DiagnosticReports."

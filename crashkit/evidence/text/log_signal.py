@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Optional
 
 from crashkit.evidence.text.sanitizer import HIGH_ADDRESS
@@ -149,6 +150,8 @@ _PROTECTION_FAULT = "EXC_I386_GPFLT"
 
 # SEGV_MAPERR by its name, in the words of Open MPI and UCX, in R's, and macOS's KERN_INVALID_ADDRESS.
 _MAPERR = re.compile(r"SEGV_MAPERR|[Aa]ddress not mapped|\bmemory not mapped|KERN_INVALID_ADDRESS")
+_STACKS = ((0xBF00_0000, 0xC000_0000), (0xFF00_0000, 1 << 32), (0x7F << 32, 1 << 39), ((1 << 47) - (1 << 36), 1 << 47))
+"""Of 32-bit processes, of those with 39 bits (AArch64), and of x86-64."""
 _END = 1 << 47
 """Where the addresses of a process end on x86-64, and later than they do on AArch64."""
 
@@ -166,18 +169,21 @@ def of_lines(lines: Sequence[LogLine], told: Optional[int]) -> tuple[Optional[Si
     signal = _signal(lines, told, status)
     if status is None and signal is not None:
         status = 128 + signal.number
-    argv = next((words for line in lines if (words := _words(line.fields.get("command_line", "")))), ())
+    commands = {line.fields["command_line"] for line in lines if "command_line" in line.fields}
+    argv = _words(commands.pop()) if len(commands) == 1 else ()
     executable = next((path for line in lines if (path := line.fields.get("executable"))), None)
     process = Process(pid=pid, exit_status=status, argv=argv, executable=executable)
     return signal, process if process != Process() else None
 
 
 def _words(command: str) -> tuple[str, ...]:
-    """The words of a command line, which a program may have printed without quoting them."""
-    try:
-        return tuple(shlex.split(command))
-    except ValueError:
-        return tuple(command.split())
+    """The words of a command line, which a program may have printed without quoting them; none where that leaves them unknown."""
+    with suppress(ValueError):
+        words = shlex.split(command)
+        # What follows is code, with spaces in it.
+        if "-c" not in words or any(mark in command for mark in "\\'\""):
+            return tuple(words)
+    return ()
 
 
 def _is_stopped(line: LogLine) -> bool:
@@ -230,8 +236,8 @@ def _tells_unmapped(line: LogLine) -> bool:
 
 
 def _may_be_stack(address: int) -> bool:
-    """Whether x86-64 has its threads' stacks there, whose overflow is told in the same words."""
-    return _END - (1 << 36) <= address < _END
+    """Whether processes have their main thread's stack there, whose overflow is told in the same words."""
+    return any(first <= address < end for first, end in _STACKS)
 
 
 def aborts(line: LogLine) -> bool:

@@ -121,12 +121,12 @@ class Backtrace(Reader):
         return (Note(self._headline, self._layout.kind, self.fields),) if self.is_crash else ()
 
     def threads(self) -> tuple[Thread, ...]:
-        """In the order of the text; the first one crashed where no line says which did. That one may be cut off."""
+        """In the order of the text; the first one crashed where no line says which did. Of those with numbers that one is cut off."""
         stacks = [stack for stack in self._stacks if stack.frames]
         named = self.fields.get("thread")
-        said = next((stack for stack in stacks if stack.crashed or (named is not None and stack.index == named)), None)
-        hidden = named is not None and any(stack.index is not None for stack in stacks)
-        crashed = said or (None if hidden or not stacks else stacks[0])
+        said = next((stack for stack in self._stacks if stack.crashed or (named is not None and stack.index == named)), None)
+        numbered = any(stack.index is not None for stack in stacks)
+        crashed = said or (None if numbered or not stacks else stacks[0])
         return tuple(stack.thread(stack is crashed, self._layout.outermost_first) for stack in stacks)
 
 

@@ -20,7 +20,7 @@ _LONGEST = 300
 _WINDOW = 8 << 10
 _ENDING = 64 << 10
 _DUMPS = re.compile(
-    r"^(?:Fatal Python error:|Current thread 0x|Thread 0x[0-9a-f]+ |==\d+==\s?ERROR: \w+Sanitizer:|={65}$|Process: +\S.{0,200} \[\d+\]$)"
+    r"^(?:Fatal Python error:|Current thread 0x|Thread 0x[0-9a-f]+ |==\d+==\s?ERROR: \w+Sanitizer:|={65}$|Process: {3,}\S.{0,200} \[\d+\]$)"
 )
 """The words of faulthandler, of a sanitizer and of macOS are not the process's own (Python/traceback.c, Modules/faulthandler.c)."""
 
