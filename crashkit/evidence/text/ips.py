@@ -13,6 +13,8 @@ from typing import Any, Optional, TypeVar
 
 import msgspec
 
+from crashkit.prepared import prepared
+
 LARGEST = 16 << 20
 """Bytes of a file with reports: one has a few MB at most."""
 HEAD = 4 << 10
@@ -142,7 +144,7 @@ def _converted(kind: type[_S], found: dict[str, Any]) -> _S:
     for field in msgspec.structs.fields(kind):
         with suppress(msgspec.ValidationError, RecursionError):
             if field.encode_name in found:
-                given[field.name] = msgspec.convert(found[field.encode_name], field.type)
+                given[field.name] = msgspec.convert(found[field.encode_name], prepared(field.type))
     return kind(**given)
 
 
