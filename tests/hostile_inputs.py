@@ -75,6 +75,22 @@ def gdb_threads(_folder):
 
 
 @hostile
+def macos_report(_folder):
+    frame = b'{"imageOffset":1,"imageIndex":0,"symbol":"' + b"s" * 400 + b'"}'
+    thread = b'{"id":1,"frames":[' + b",".join([frame] * 100) + b"]}"
+    head = (
+        b'{"bug_type":"309","os_version":"macOS"}\n{"exception":{"type":"EXC_BAD_ACCESS","signal":"SIGSEGV"},"usedImages":[{"name":"n"}],'
+    )
+    return head + b'"faultingThread":0,"threads":[' + b",".join([thread] * 220) + b"]}"
+
+
+@hostile
+def macos_report_in_pieces(_folder):
+    line = b'{"imageOffset":1,"symbol":"{{{' * 500 + b'"frames":[' + b'"imageOffset" {"symbol":"' * 100
+    return b'{"bug_type":"309","os_version":"macOS"}\n"exception" : {"type":"EXC_BAD_ACCESS","signal":"SIGSEGV"}\n' + (line + b"\n") * 550
+
+
+@hostile
 def traceback_names(_folder):
     name = "f" * 8000
     trace = "Traceback (most recent call last):\n" + f'  File "{name}", line 1, in {name}\n    {name}\n' * 40 + f"ValueError: {name}\n"

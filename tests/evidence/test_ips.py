@@ -118,14 +118,14 @@ def test_a_report_that_says_something_else(fields: dict[str, Any], tmp_path: Pat
         assert native is None or "evil" not in (native.function or "") + (native.module or "")
         assert not any("bug in crashkit" in error.message or "damaged" in error.message for error in crash.soft_errors)
     shown = ips.as_text(log.read_bytes())
-    assert shown is not None and not any(line.startswith(("Thread 0 Crashed:", "0   libevil")) for line in shown.splitlines()[:-3])
+    assert shown is not None and not any(line.startswith(("Thread 0 Crashed:", "0   libevil")) for line in shown.text.splitlines()[:-3])
 
 
 def test_text_behind_a_report_and_a_second_one(tmp_path: Path) -> None:
     assert analyze(changed(tmp_path, after="\n\nthanks!\n")).threads[1].name == "decoder"
     two = changed(tmp_path, after="\n" + (REPORTS / "invalid-free.ips").read_text())
     shown = ips.as_text(two.read_bytes())
-    assert shown is not None and shown.count("Exception Type:") == 2 and not analyze(two).soft_errors
+    assert shown is not None and shown.text.count("Exception Type:") == 2 and not analyze(two).soft_errors
 
 
 def test_the_thread_that_crashed_may_have_no_frames(tmp_path: Path) -> None:
@@ -149,7 +149,8 @@ def test_a_report_of_any_size_is_bounded() -> None:
     frames = [{"imageOffset": 1, "imageIndex": 0, "symbol": "s" * 600}] * 1000
     report = {"exception": {"type": "EXC_CRASH"}, "usedImages": [{"name": "n" * 100_000}], "threads": [{"frames": frames}] * 25}
     shown = ips.as_text(b'{"bug_type":"309"}\n' + json.dumps(report).encode())
-    assert shown is not None and len(shown) < 30 << 20 and max(map(len, shown.splitlines())) < 3000
+    assert shown is not None and len(shown.text) < 30 << 20 and max(map(len, shown.text.splitlines())) < 3000
+    assert shown.left_out == 5000
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Optional, TypeVar
+from typing import Any, NamedTuple, Optional, TypeVar
 
 import msgspec
 
@@ -115,10 +115,20 @@ def begins(head: bytes) -> bool:
     return head.lstrip()[:1] == b"{" and (of_file or of_body)
 
 
-def as_text(data: bytes) -> Optional[str]:
-    """The reports of a file as the Console shows them, empty where they are of no crash. None for what is cut off or damaged."""
+class Shown(NamedTuple):
+    """The reports of a file as the Console shows them."""
+
+    text: str
+    """Empty where they are of no crash."""
+    left_out: int
+    """Frames beyond the most that are shown."""
+
+
+def as_text(data: bytes) -> Optional[Shown]:
+    """None for what is cut off or damaged."""
     text = data.decode("utf-8", "replace")
     shown: list[str] = []
+    left_out = 0
     at = _next(text, 0)
     while at < len(text) and text[at] == "{":
         try:
@@ -128,8 +138,9 @@ def as_text(data: bytes) -> Optional[str]:
         report = _converted(_Report, found)
         if report.threads and (report.exception.type or report.termination.namespace):
             shown += _lines(report)
+            left_out += max(0, sum(len(thread.frames) for thread in report.threads) - _MOST_FRAMES)
         at = _next(text, end)
-    return "\n".join(shown) + "\n" if shown else ""
+    return Shown("\n".join(shown) + "\n" if shown else "", left_out)
 
 
 def _next(text: str, at: int) -> int:

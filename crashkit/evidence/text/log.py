@@ -243,15 +243,18 @@ def _as_console_shows(source: Input) -> Input:
     if source.size > ips.LARGEST or not ips.begins(source.file.read(ips.HEAD)):
         return source
     source.file.seek(0)
-    text = ips.as_text(source.file.read(ips.LARGEST))
-    if text == "":
-        return source
-    if text is None:
+    shown = ips.as_text(source.file.read(ips.LARGEST))
+    if shown is None:
         message = "this crash report of macOS is cut off or damaged: the parts of it that are whole were read"
         hint = "The system keeps it in ~/Library/Logs/DiagnosticReports."
         return msgspec.structs.replace(source, soft_errors=(*source.soft_errors, SoftError(stage="log", message=message, hint=hint)))
-    data = text.encode("utf-8", "replace")
-    return msgspec.structs.replace(source, file=io.BytesIO(data), size=len(data))
+    if not shown.text:
+        return source
+    data = shown.text.encode("utf-8", "replace")
+    errors = source.soft_errors
+    if shown.left_out:
+        errors = (*errors, SoftError(stage="log", message=f"{shown.left_out:,} more frames of the report were left out"))
+    return msgspec.structs.replace(source, file=io.BytesIO(data), size=len(data), soft_errors=errors)
 
 
 def crash_of_log(path: Path, evidence: LogEvidence, size: Optional[int] = None) -> Crash:
