@@ -126,7 +126,7 @@ class X86_64(Architecture):
     divisions = ("div", "idiv")
     # SSE's and AVX's arithmetic traps itself; the x87's at the next of its instructions that waits for it (Intel SDM 1, 8.7 and 11.5).
     floating_point = re.compile(
-        r"v?(?:add|sub|addsub|hadd|hsub|mul|div|sqrt|max|min|cmp\w*|u?comi|round|dp|fn?m(?:add|sub)\w*)[sp][sd]|v?cvt\w+|f(?!n)\w+|wait"
+        r"v?(?:add|sub|addsub|hadd|hsub|mul|div|sqrt|max|min|cmp\w{0,8}|u?comi|round|dp|fn?m(?:add|sub)\w{0,8})[sp][sd]|v?cvt\w{1,12}|f(?!n)\w{1,12}|wait"
     )
     gdb = "i386:x86-64"
     scan = StackScan(_CALLS, ("rip", "rsp", "rbp"))
