@@ -31,7 +31,7 @@ from crashkit.diagnose.stack_facts import STACK_FACTS
 from crashkit.diagnose.terminate_facts import TERMINATE_FACTS
 from crashkit.diagnose.worker_facts import WORKER_FACTS
 from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame, Thread
-from crashkit.naming.addresses import fill_of, is_null
+from crashkit.naming.addresses import fill_of, is_null, may_be_stack
 from crashkit.naming.collector import collects_by_record, in_collector, visited
 from crashkit.naming.cuda import DRIVER_LAUNCH, RUNTIME_LAUNCH
 from crashkit.naming.failing import code_in, extension, failing, said
@@ -392,6 +392,14 @@ def null_address(case: Case) -> Outcome:
     if isinstance(address, Outcome):
         return address
     return Outcome(is_null(address), (Evidence(text=f"fault address {address}"),), why=f"the fault address is {address}")
+
+
+def in_stack_area(case: Case) -> Outcome:
+    """The fault address lies where processes have their main thread's stack: it may be the end of one."""
+    address = fault_address(case)
+    if isinstance(address, Outcome):
+        return address
+    return Outcome(may_be_stack(address), (Evidence(text=f"fault address {address}"),), why=f"the fault address is {address}")
 
 
 def runs_python(case: Case) -> Outcome:
@@ -903,6 +911,7 @@ FACTS: dict[str, Fact] = {
     "collector-ran": collector_ran,
     "collector-visits": collector_visits,
     "null-address": null_address,
+    "in-stack-area": in_stack_area,
     "free-threaded": free_threaded,
     "runs-python": runs_python,
     "gil-held-by-it": gil_held_by_it,

@@ -20,8 +20,9 @@ _LINUX_ONLY = re.compile(
     r"|/proc/|/dev/shm|/sys/|\bdmesg\b|\bcgroup",
     re.MULTILINE,
 )
-_POSIX_ONLY = re.compile(r"^\w+='", re.MULTILINE)
 """Programs and files that the other systems do not have; crashkit reads their texts, and runs on Linux."""
+_POSIX_ONLY = re.compile(r"^\w+='", re.MULTILINE)
+"""A value in the quotes of a POSIX shell."""
 _UNSET = re.compile(r"\s*unset ([A-Z_][A-Z0-9_]*)")
 # A space that is left where a command is not known, before its comment or at the end of its line.
 _SPARE = re.compile(r" (?=   #|$)", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Recognises addresses by their value alone: null pointers plus an offset, and the fill bytes of allocators."""
+"""Recognises addresses by their value alone: null pointers plus an offset, main threads' stacks, and the fill bytes of allocators."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import msgspec
 
 NULL_AREA = 0x10000
 """Below this address nothing can be mapped (vm.mmap_min_addr, 64 KiB by default): it is a null pointer plus an offset."""
+
+END = 1 << 47
+"""Where the addresses of a process end on x86-64, and later than they do on AArch64."""
+_STACKS = ((0xBF00_0000, 0xC000_0000), (0xFF00_0000, 1 << 32), (0x7F << 32, 1 << 39), (END - (1 << 36), END))
+"""Of 32-bit processes, of those with 39 bits (AArch64), and of x86-64."""
 
 
 class Fill(msgspec.Struct, frozen=True):
@@ -39,6 +44,11 @@ _FILLS = {
 def is_null(address: int) -> bool:
     """Whether the address is a null pointer plus the offset of a field or element."""
     return 0 <= address < NULL_AREA
+
+
+def may_be_stack(address: int) -> bool:
+    """Whether processes have their main thread's stack there, whose overflow is told in the words for memory that is not mapped."""
+    return any(first <= address < end for first, end in _STACKS)
 
 
 def fill_of(address: int) -> Fill | None:

@@ -119,6 +119,11 @@ FACTS_TOLD = {
     ),
     "collector-ran": Told(crash("gc_collect_main", collecting=True), crash("f", collecting=False), PLAIN),
     "collector-visits": Told(crash("dict_traverse", "subtract_refs", "gc_collect_main"), PLAIN, crash(NAMELESS)),
+    "in-stack-area": Told(
+        crash("f", signal=Signal(number=11, name="SIGSEGV", address=Address(0x7FFC65CBD100))),
+        crash("f", signal=Signal(number=11, name="SIGSEGV", address=Address(0x55AA00001000))),
+        crash("f", signal=NOWHERE),
+    ),
     "null-address": Told(PLAIN, crash("f", signal=Signal(number=11, name="SIGSEGV", address=Address(1 << 40))), crash("f", signal=NOWHERE)),
     # A nameless frame may be the interpreter's only where its module is: std::thread's first function has no name in a stripped libstdc++.
     "runs-python": Told(

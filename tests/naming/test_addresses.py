@@ -72,3 +72,17 @@ def test_freed_bytes_are_the_same_for_the_reason_and_the_finding(byte: int, free
 def test_an_offset_may_have_been_added(address: int, byte: int | None) -> None:
     fill = fill_of(address)
     assert (fill.byte if fill else None) == byte
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [(0x55AA_0000_0000, "unmapped"), (0x7FF_0000_0000, "unmapped"), (0xBF7F_FFEC, None), (0x7F_BF7F_FFF0, None), (0x7FFC_1122_3344, None)],
+    ids=["the heap of x86-64", "no stack", "the stack of a 32-bit process", "of one with 39 bits", "of x86-64"],
+)
+def test_what_may_be_the_end_of_a_stack_is_not_told_as_unmapped(address: int, reason: str | None, tmp_path: Path) -> None:
+    """The words are the same for an overflow: only the stack pointer would tell them apart."""
+    (log := tmp_path / "mpi.log").write_text(
+        f"Signal: Segmentation fault (11)\nSignal code: Address not mapped (1)\nFailing at address: {address:#x}\n"
+    )
+    signal = read_log(log).signal
+    assert signal is not None and (signal.address, signal.reason) == (address, reason)

@@ -10,7 +10,7 @@ from typing import Optional
 
 from crashkit.evidence.text.sanitizer import HIGH_ADDRESS
 from crashkit.model import Address, LogLine, Process, Signal
-from crashkit.naming.addresses import is_null
+from crashkit.naming.addresses import END, is_null, may_be_stack
 from crashkit.naming.signals import (
     SIGABRT,
     SIGALRM,
@@ -150,10 +150,6 @@ _PROTECTION_FAULT = "EXC_I386_GPFLT"
 
 # SEGV_MAPERR by its name, in the words of Open MPI and UCX, in R's, and macOS's KERN_INVALID_ADDRESS.
 _MAPERR = re.compile(r"SEGV_MAPERR|[Aa]ddress not mapped|\bmemory not mapped|KERN_INVALID_ADDRESS")
-_STACKS = ((0xBF00_0000, 0xC000_0000), (0xFF00_0000, 1 << 32), (0x7F << 32, 1 << 39), ((1 << 47) - (1 << 36), 1 << 47))
-"""Of 32-bit processes, of those with 39 bits (AArch64), and of x86-64."""
-_END = 1 << 47
-"""Where the addresses of a process end on x86-64, and later than they do on AArch64."""
 
 _FAULTS = (SIGSEGV, SIGBUS)
 _FATAL = (SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGSEGV, SIGSYS)
@@ -224,7 +220,7 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
     reason = "null-pointer" if address is not None and (number == SIGSEGV or by_mach) and is_null(address) else None
     if number == SIGSEGV and any(line.fields.get("reason") in (_PROTECTION_FAULT, HIGH_ADDRESS) for line in lines):
         reason = "non-canonical"
-    if reason is None and number == SIGSEGV and address is not None and address < _END and not _may_be_stack(address):
+    if reason is None and number == SIGSEGV and address is not None and address < END and not may_be_stack(address):
         reason = "unmapped" if any(map(_tells_unmapped, lines)) else None
     return Signal(number=number, name=signal_name(number), address=address, reason=reason)
 
@@ -233,11 +229,6 @@ def _tells_unmapped(line: LogLine) -> bool:
     """Whether the line says, in the words of a system or of a library for si_code, that nothing is mapped at the address."""
     words = (line.text, line.fields.get("code", ""), line.fields.get("reason", ""))
     return line.fields.get("exception_code") == "1" or any(_MAPERR.search(text) for text in words)
-
-
-def _may_be_stack(address: int) -> bool:
-    """Whether processes have their main thread's stack there, whose overflow is told in the same words."""
-    return any(first <= address < end for first, end in _STACKS)
 
 
 def aborts(line: LogLine) -> bool:
@@ -311,5 +302,5 @@ def _why(line: LogLine, address: int, error: int) -> Optional[str]:
         sp = int(line.fields["sp"][:16], 16)
         if abs(address - sp) <= _NEAR_STACK and not error & _FETCH:
             return "stack-overflow"
-        return "unmapped" if not error & _FETCH and address < _END else None
+        return "unmapped" if not error & _FETCH and address < END else None
     return "read-only" if error & _WRITE else None
