@@ -835,10 +835,7 @@ def on_windows(case: Case) -> Outcome:
 def stored_core(case: Case) -> Outcome:
     """The text says where the system keeps a core: at a path (`stored_core`), or as systemd's of a process (`core_of`)."""
     told = next((line for line in case.crash.log if not line.fields.keys().isdisjoint(("stored_core", "core_of"))), None)
-    if told is None:
-        return no("the text names no core")
-    fields: dict[str, str] = {name: shlex.quote(text) for name, text in told.fields.items() if name in ("stored_core", "core_of")}
-    return Outcome(True, (Evidence(text=told.text),), fields)
+    return Outcome(True, (Evidence(text=told.text),), dict(told.fields)) if told is not None else no("the text names no core")
 
 
 def only_told(case: Case) -> Outcome:

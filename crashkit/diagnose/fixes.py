@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Optional
 
@@ -24,12 +25,15 @@ _LINUX_ONLY = re.compile(
 _POSIX_ONLY = re.compile(r"^\w+='", re.MULTILINE)
 """A value in the quotes of a POSIX shell."""
 _UNSET = re.compile(r"\s*unset ([A-Z_][A-Z0-9_]*)")
+_OF_EVIDENCE = frozenset({"executable", "extension", "file", "library", "mapped_file", "package", "stored_core"})
+"""What a text or a core names, and commands have as a word: nothing in it may be one of the shell's marks. Others are quoted already."""
 # A space that is left where a command is not known, before its comment or at the end of its line.
 _SPARE = re.compile(r" (?=   #|$)", re.MULTILINE)
 
 
 def fitting(fixes: Sequence[Fix], case: Case, known: dict[str, str]) -> tuple[str, ...]:
     """The filled texts of those that are for this run. One that only lacks its package is kept if nothing else is left."""
+    known = {name: shlex.quote(value) if name in _OF_EVIDENCE else value for name, value in known.items()}
     filled = [(fix, text) for fix in fixes if (text := fill(fix.text, known)) is not None and _is_for(fix, text, case)]
     filled = [(fix, _adapted(_SPARE.sub("", text), known, case)) for fix, text in filled]
     return tuple([text for fix, text in filled if not _lacks_package(fix, case)] or [text for _, text in filled])

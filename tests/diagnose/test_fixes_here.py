@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from crashkit.diagnose.next_steps import _steps
 from crashkit.diagnose.signature import Fix
 from crashkit.diagnose.texts import names
 from crashkit.model import Address, Crash, Mapping, NativeFrame, Process, Signal, Source, Thread
+from crashkit.pipeline import analyze
 
 from .synthetic import crash
 
@@ -171,3 +173,25 @@ def test_nobody_is_told_to_build_what_came_with_a_package(library: str, builds: 
         assert command in text and ("in the source folder of" in text) == builds
         # What follows on further lines is the same.
         assert text.count("\n") == fix.text.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        (
+            "ImportError: /opt/a;reboot;.so: cannot enable executable stack as shared object requires: Permission denied\n",
+            "patchelf --clear-execstack '/opt/a;reboot;.so'",
+        ),
+        (
+            "# A fatal error has been detected by the Java Runtime Environment:\n# /srv/a;reboot;/hs_err_pid7.log\n",
+            "less '/srv/a;reboot;/hs_err_pid7.log'",
+        ),
+    ],
+    ids=["a library", "a log of Java"],
+)
+def test_a_name_from_a_text_is_one_word_of_the_shell(text: str, fix: str, tmp_path: Path) -> None:
+    """Whoever wrote the text must not choose what is typed."""
+    (log := tmp_path / "err.log").write_text(text)
+    fixes = [one for finding in analyze(log).findings for one in finding.fix]
+    assert any(one.startswith(fix) for one in fixes), fixes
+    assert not any("reboot" in one and fix not in one for one in fixes)

@@ -430,5 +430,7 @@ def test_memory_that_nothing_was_written_to(tmp_path: Path) -> None:
     crash = analyze(log)
     (finding,) = crash.findings
     assert (finding.id, finding.confidence, crash.signal) == ("msan-report", "certain", None)
-    assert "decode made a decision based on memory that was never initialized" in finding.summary and "main allocated it." in finding.summary
+    assert (
+        "decode made a decision based on memory that was never initialized" in finding.summary and "main allocated it." in finding.summary
+    )
     assert finding.fix[0] == "Initialize the memory that main allocates before decode reads it."
