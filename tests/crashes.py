@@ -37,6 +37,7 @@ MOST_TRIES = 25
 NO_PYTHON = "no Python here but that of the tests: apt-get install python3"
 NO_DEBUG_INFO = "no Python with debug info here: pyenv install 3.11, or the distribution's python3-dbg"
 NO_SUCH_VERSION = "no Python of the one version that the test is about: pyenv install 3.8 3.11 3.13"
+NO_STRIPPED = "no stripped Python here: apt-get install python3"
 NO_HEADERS = "no headers of Python here: apt-get install python3-dev"
 NO_CORES = "the hard limit for cores is 0: ulimit -H -c unlimited, as root"
 CORES_GO_ELSEWHERE = "core_pattern leaves no core in the working directory, and cannot be changed: sysctl kernel.core_pattern=core"
@@ -181,6 +182,11 @@ def some_interpreters(*versions: str) -> list[ParameterSet]:
     """Parameters: one interpreter a version, of those that are at hand; without any of them the one that there is."""
     found = [one for one in map(at_hand, versions) if one]
     return _parameters(found or ([_favourite(interpreters())] if interpreters() else []), NO_PYTHON)
+
+
+def stripped_interpreters() -> list[ParameterSet]:
+    """Parameters: those without debug info, as distributions ship them."""
+    return _parameters([one for one in interpreters() if not one.has_debug_info], NO_STRIPPED)
 
 
 def these_versions(*versions: str) -> list[ParameterSet]:

@@ -22,6 +22,7 @@ from crashkit.report import answer, text, wording
 from .crashes import (
     CRASHERS,
     NO_DEBUG_INFO,
+    NO_STRIPPED,
     Folder,
     Interpreter,
     a_debuggable_interpreter,
@@ -37,7 +38,6 @@ from .crashes import (
     some_interpreters,
 )
 
-NO_STRIPPED = "no stripped Python here: apt-get install python3"
 PAGE = Path(__file__).parent.parent / "docs" / "scenarios.md"
 FAULTHANDLER, PYSTACK, TEST_GDB = "faulthandler", "PyStack", "test_gdb"
 

@@ -6,7 +6,7 @@ Also null pointers that a tuple or list has in place of items. Pure.
 from __future__ import annotations
 
 import re
-from itertools import takewhile
+from itertools import dropwhile, groupby, takewhile
 from typing import Optional
 
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from crashkit.model import Evidence, NativeFrame, PythonFrame
 from crashkit.naming.addresses import is_null
 from crashkit.naming.handed import ADDRESS, handed_on, is_foreign_call
 from crashkit.naming.own_code import python_frames
-from crashkit.naming.values import Value, bad_pointer, number, unset_items, used
+from crashkit.naming.values import Value, bad_pointer, expression, number, source_line, unset_items, used
 from crashkit.regex import regex
 
 _INT = 1 << 32
@@ -39,8 +39,11 @@ _ACCESS = regex(
     r"(?:[a-zA-NP-Z]|vBOOL|bool)_[gs]et(?:_sw)?|Pointer_(?:ass_)?(?:item|subscript)|Pointer_get_contents|PyCData_[gs]et|_PyCData_set\b.{0,20}"
 )
 """Those of Modules/_ctypes/cfield.c and _ctypes.c; not `O_get`, which goes on to the object that it finds."""
-_CALLBACK = regex("_CallPythonObject|closure_fcn|general_invoke_callback")
-"""Modules/_ctypes/callbacks.c and cffi: C calls a Python function."""
+_REACH = 1 << 30
+"""Bytes behind the memory of an executable with fixed addresses in which its heap lies (brk(2) begins there, at a random distance)."""
+_CALLBACK = regex(r"ffi_closure\w{0,40}|closure_fcn|_CallPythonObject|general_invoke_callback")
+"""libffi, Modules/_ctypes/callbacks.c and cffi: C calls a Python function."""
+_NO_ACCESS = "what failed is no access of ctypes"
 _CALLED = regex(r"(?<![\w.])[\w.]{1,200}(?=\s{0,8}\()")
 
 
@@ -81,6 +84,8 @@ def pointer_of_32_bits(case: Case) -> Outcome:
     value = _handed_value(case, of_32_bits=True)
     if isinstance(value, Outcome):
         return value
+    if _is_by_the_heap(case, _address_of(value)):
+        return no("the memory of this program has addresses of 32 bits, too")
     return _outcome(case, value, f"as an address this is {_address_of(value) % _INT:#x}, and nothing is mapped there")
 
 
@@ -102,8 +107,10 @@ def _giver(case: Case, value: Value) -> Optional[PythonFrame]:
     if value.name not in value.frame.args or value.frame not in frames:
         return None
     outwards = frames[frames.index(value.frame) + 1 :]
-    between = list(takewhile(lambda frame: not isinstance(frame, PythonFrame), outwards))
-    if not any(isinstance(frame, NativeFrame) and _CALLBACK.fullmatch(frame.function or "") for frame in between):
+    between = (frame for frame in takewhile(lambda frame: not isinstance(frame, PythonFrame), outwards) if isinstance(frame, NativeFrame))
+    foreign = [is_foreign_call(frame) or _CALLBACK.fullmatch(frame.function or "") is not None for frame in between]
+    # ctypes, the C code that it called, and ctypes again, which calls back. An errcheck function is called by ctypes, too, but not by C.
+    if [is_through for is_through, _ in groupby(dropwhile(lambda is_through: not is_through, foreign))][:3] != [True, False, True]:
         return None
     return next((frame for frame in outwards if isinstance(frame, PythonFrame)), None)
 
@@ -152,15 +159,30 @@ def accessed_by_ctypes(case: Case) -> Outcome:
     first = case.crashed.natives[0] if case.crashed is not None and case.crashed.natives else None
     if first is None:
         return unknown("what failed")
-    if "/_ctypes." not in first.module or _ACCESS.fullmatch(first.name) is None:
-        return no("what failed is no access of ctypes")
-    return Outcome(True, (Evidence(text=first.name, frame=first.index),), {"thing": "a ctypes object (a field, an item, a pointer)"})
+    if "/_ctypes." not in first.module:
+        return no(_NO_ACCESS)
+    told = first.name or _running(case)
+    if told is None:
+        return unknown("what ctypes did")
+    if _ACCESS.fullmatch(told) is None if first.name else told.endswith(")"):
+        return no(_NO_ACCESS)
+    return Outcome(True, (Evidence(text=told, frame=first.index),), {"thing": "a ctypes object (a field, an item, a pointer)"})
+
+
+def _running(case: Case) -> Optional[str]:
+    """The Python expression that was running, where its columns are known."""
+    line = next(iter(python_frames(case.crashed.thread)), None) if case.crashed is not None else None
+    source = source_line(line) if line is not None and line.columns is not None and not line.source_changed else None
+    return None if line is None or source is None else source[slice(*(expression(line) or (None,)))].rstrip()
 
 
 def null_result(case: Case) -> Outcome:
     """ctypes itself used a null pointer: what a C function returned, or had at the address of a result, where an object should be."""
-    if accessed_by_ctypes(case).holds:
+    accessed = accessed_by_ctypes(case)
+    if accessed.holds:
         return no("ctypes read or wrote a field, an item or what a pointer leads to")
+    if accessed.missing is not None:
+        return unknown(accessed.missing)
     signal, stack = case.crash.signal, case.crashed
     first = stack.natives[0] if stack is not None and stack.natives else None
     if first is None or "/_ctypes." not in first.module:
@@ -188,7 +210,7 @@ def _handed_value(case: Case, of_32_bits: bool) -> Value | Outcome:
     if _through_cffi(case):
         if of_32_bits:
             return no(_WHOLE)
-    elif _is_of_32_bits(address) != of_32_bits:
+    elif _is_of_32_bits(address) != of_32_bits and (of_32_bits or not _is_by_the_heap(case, address)):
         return no("the fault address has more than 32 bits" if of_32_bits else "the fault address has 32 bits, as hardly any of memory has")
     value = bad_pointer(case.crashed.thread, case.crash.signal) if case.crashed is not None else None
     return no("no variable of the line has the fault address") if value is None else value
@@ -233,6 +255,11 @@ def _handed_address(case: Case) -> int | Outcome:
 
 def _is_of_32_bits(address: int) -> bool:
     return address < _INT or address >= _SIGNED
+
+
+def _is_by_the_heap(case: Case, address: int) -> bool:
+    """Whether an address of 32 bits may be a whole one: an executable with fixed addresses, as Debian's Python, has its heap there."""
+    return any("w" in (one.permissions or "") and one.start <= address < one.end + _REACH for one in case.crash.mappings if one.end < _INT)
 
 
 def _values(case: Case) -> list[Value]:

@@ -10,7 +10,7 @@ from crashkit.diagnose.facts import FACTS
 from crashkit.model import Address, Crash, Mapping, NativeFrame, PythonFrame, Signal, Thread
 from crashkit.pipeline import analyze
 from crashkit.report.text import first_answer
-from tests.crashes import Interpreter, an_interpreter, python_crash, some_interpreters
+from tests.crashes import Interpreter, an_interpreter, python_crash, some_interpreters, stripped_interpreters
 from tests.packages import folder_with
 
 SIGNATURES = {
@@ -37,6 +37,13 @@ def test_the_pointer_is_named(kind: str) -> None:
     _check(kind, an_interpreter())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("python", stripped_interpreters())
+@pytest.mark.parametrize("kind", ["no_object", "field", "item", "given"])
+def test_without_the_names_of_ctypes(kind: str, python: Interpreter) -> None:
+    _check(kind, python)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("python", some_interpreters("3.6", "3.8", "3.11", "3.13"))
 @pytest.mark.parametrize("kind", SIGNATURES)
@@ -57,6 +64,8 @@ def test_the_data_of_an_array(python: Interpreter) -> None:
 
 
 def _check(kind: str, python: Interpreter) -> None:
+    if kind == "no_object" and python.version >= (3, 14):
+        pytest.skip("from Python 3.14 on ctypes reports a null pointer in place of an object as an error")
     crash = analyze(python_crash("pointers.py", kind, python=python).core)
     (finding,) = crash.findings
     assert (finding.id, finding.confidence) == SIGNATURES[kind][:2], finding

@@ -19,6 +19,7 @@ from crashkit.pipeline import analyze
 from crashkit.report import text
 from crashkit.stacks.method_tables import with_method_names
 from tests.crashes import (
+    NO_STRIPPED,
     Interpreter,
     build_library,
     every_interpreter,
@@ -31,7 +32,6 @@ from tests.crashes import (
 )
 
 pytestmark = [needs_x86_64(), pytest.mark.slow]
-NO_STRIPPED = "no stripped Python here: apt-get install python3"
 
 
 def stripped_module(python: Interpreter) -> Path:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from crashkit.evidence.core.walk import Frame
-from crashkit.memory import Memory, word_at
+from crashkit.memory import Memory, mapping_at, word_at
 from crashkit.regex import regex
 
 _FREES = regex(r"(?:__libc_|__GI___libc_|c)?free|(?:__libc_)?realloc")
@@ -36,16 +36,28 @@ class FreedChunk(NamedTuple):
 
 def freed_chunk(frames: Sequence[Frame], functions: Sequence[Optional[str]], memory: Memory) -> Optional[FreedChunk]:
     """The block that the innermost free() on this stack refused; None if its frame does not keep it."""
-    at = next((index for index, name in enumerate(functions[:_MOST_FRAMES]) if name and _FREES.fullmatch(name)), None)
+    # From glibc 2.42 on free() jumps to what does the work, so that its own frame is gone; the C library's others are there.
+    is_end = (
+        (name is not None and _FREES.fullmatch(name)) or frame.module != frames[0].module
+        for frame, name in zip(frames[:_MOST_FRAMES], functions)
+    )
+    at = next((index for index, ends in enumerate(is_end) if ends), None)
     if at is None or memory.word.size != 8:
         return None
+    mappings = memory.mappings()
+    stack = mapping_at(mappings, frames[0].registers.get(memory.architecture.stack_pointer, 0))
     for frame in reversed(frames[:at]):
         values = [frame.registers[name] for name in memory.architecture.preserved if name in frame.registers]
         for chunk in values:
-            size = word_at(memory, chunk + _SIZE) if chunk and chunk % _ALIGNMENT == 0 else None
-            # The function that checks it has all three at hand.
-            if size is not None and size & ~_FLAGS in values and (chunk + (size & ~_FLAGS)) % 2**64 in values:
-                return FreedChunk(chunk + _USER, size & ~_FLAGS, _verdict(memory, chunk, size & ~_FLAGS))
+            word = word_at(memory, chunk + _SIZE) if chunk and chunk % _ALIGNMENT == 0 else None
+            size = word & ~_FLAGS if word is not None else 0
+            if not size or size not in values:
+                continue
+            # The function that checks it has the block and its size at hand, up to glibc 2.41 where it ends, too. Another structure with
+            # an address in it can look like that, so that two alone are enough only off the stack, and where the size is no address.
+            plausible = mapping_at(mappings, chunk) != stack and mapping_at(mappings, size) is None
+            if plausible or (chunk + size) % 2**64 in values:
+                return FreedChunk(chunk + _USER, size, _verdict(memory, chunk, size))
     return None
 
 
