@@ -37,9 +37,10 @@ class FreedChunk(NamedTuple):
 def freed_chunk(frames: Sequence[Frame], functions: Sequence[Optional[str]], memory: Memory) -> Optional[FreedChunk]:
     """The block that the innermost free() on this stack refused; None if its frame does not keep it."""
     # From glibc 2.42 on free() jumps to what does the work, so that its own frame is gone; the C library's others are there.
+    inner = frames[:_MOST_FRAMES]
     is_end = (
         (name is not None and _FREES.fullmatch(name)) or frame.module != frames[0].module
-        for frame, name in zip(frames[:_MOST_FRAMES], functions)
+        for frame, name in zip(inner, functions[: len(inner)], strict=True)
     )
     at = next((index for index, ends in enumerate(is_end) if ends), None)
     if at is None or memory.word.size != 8:
