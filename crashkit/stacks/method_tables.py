@@ -191,6 +191,7 @@ class _Tables:
             at = piece.find(wanted)
             while at >= 0:
                 if (begin + at) % 8 == 0:
+                    self._read(begin + at, 8)  # so that a minimal core has what was found
                     yield begin + at
                 at = piece.find(wanted, at + 1)
 

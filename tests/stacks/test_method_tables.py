@@ -15,7 +15,7 @@ from crashkit.evidence.core.core import open_core
 from crashkit.evidence.core.modules import loaded_modules
 from crashkit.evidence.module_files import ModuleFile
 from crashkit.model import Crash, Frame, NativeFrame
-from crashkit.pipeline import analyze
+from crashkit.pipeline import Options, analyze
 from crashkit.report import text
 from crashkit.stacks.method_tables import with_method_names
 from tests.crashes import (
@@ -59,9 +59,10 @@ def test_a_stripped_extension_module(python: Interpreter, call: str, tmp_path: P
     program.write_text(
         f"import sys\nsys.path.insert(0, {str(stripped_module(python).parent)!r})\nimport methods\nmethods.works()\nmethods.{call}\n"
     )
-    crash = analyze(python_crash(program, python=python).core)
+    minimal = tmp_path / "minimal"
+    crash = analyze(python_crash(program, python=python).core, options=Options(minimal=minimal))
     name = "methods." + call.replace("()", "")
-    assert functions(crash).count(name) == 1
+    assert functions(crash).count(name) == 1 and functions(analyze(minimal)) == functions(crash)
     shown = "\n".join(text.summary(crash, None, color=False, width=200))
     assert f"native    {name}" in shown and f"{name} used a null pointer" in shown
 

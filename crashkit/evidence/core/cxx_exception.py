@@ -147,6 +147,7 @@ def _kept(memory: Memory, handlers: Mapping[int, int]) -> set[int]:
             for number, at, _ in pointers.find_matches_as_indexes(data, overlapping=True):
                 record = records[number]
                 if address + at != record + _ADJUSTED_AT and handler in (None, handlers[record]):
+                    memory.read(address + at, 8)  # so that a minimal core has what was found
                     kept.add(record)
             if len(kept) == len(records):
                 return kept

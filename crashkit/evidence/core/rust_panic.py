@@ -122,7 +122,7 @@ def _thrown(memory: Memory, read: Read, is_code: IsCode) -> Iterator[str]:
             left -= len(piece)
             found = piece.find(_CLASS)
             while found >= 0:
-                head = memory.read(at + found + _PAYLOAD_AT, 16)
+                head = memory.read(at + found, _PAYLOAD_AT + 16)[_PAYLOAD_AT:]  # with the class, so that a minimal core has it, too
                 words = _payload(read, is_code, *struct.unpack("<QQ", head)) if len(head) == 16 and found % 8 == 0 else None
                 if words is not None:
                     yield words
