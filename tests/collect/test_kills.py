@@ -207,10 +207,11 @@ SERVER = """
 import subprocess, sys
 worker = subprocess.Popen([sys.executable, "-c", "print('there', flush=True); import time; time.sleep(1000)"], stdout=subprocess.PIPE)
 worker.stdout.readline()
-print(f"Fri Nov 27 19:02:36 2026 - *** HARAKIRI ON WORKER 1 (pid: {worker.pid}, try: 1, graceful: yes) ***", file=sys.stderr, flush=True)
+{look}
+print(f"Fri Nov 27 19:02:36 2026 - *** HARAKIRI ON WORKER 1 (pid: {{worker.pid}}, try: 1, graceful: yes) ***", file=sys.stderr, flush=True)
 worker.kill()
 worker.wait()
-print(f"DAMN ! worker 1 (pid: {worker.pid}) died, killed by signal 9 :( trying respawn ...", file=sys.stderr, flush=True)
+print(f"DAMN ! worker 1 (pid: {{worker.pid}}) died, killed by signal 9 :( trying respawn ...", file=sys.stderr, flush=True)
 sys.exit(1)
 """
 
@@ -218,6 +219,6 @@ sys.exit(1)
 @pytest.mark.slow
 def test_a_server_that_says_whom_it_kills_is_no_unknown_sender(crashkit: Crashkit) -> None:
     """uWSGI's own lines: the one on the terminal says what the report does."""
-    done = crashkit("run", "--", "python3", crashkit.script("server.py", SERVER))
+    done = crashkit("run", "--", "python3", crashkit.script("server.py", DESCRIPTORS + SERVER.format(look=LOOK.format(children=1))))
     (told,) = [line for line in done.stderr.splitlines() if "died of SIGKILL" in line]
     assert "sender unknown" not in told and "(The server gave up on a worker that did not answer (worker timeout))" in told

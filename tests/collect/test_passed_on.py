@@ -14,7 +14,7 @@ import pytest
 from tests.collect.conftest import DEADLINE, SEGFAULT, Crashkit
 from tests.collect.test_crashes import _watches_by_pidfd
 from tests.collect.test_transparent import _state, _wait_for
-from tests.crashes import CRASHERS, NO_COMPILER, NO_NAMESPACES
+from tests.crashes import CRASHERS, NO_COMPILER, NO_NAMESPACES, PATTERN
 
 PARENT = f"""\
 import os, signal, subprocess, sys
@@ -70,6 +70,8 @@ def test_a_loader_of_a_loader_on_a_busy_machine(crashkit: Crashkit, loader: Path
     """
     if where and subprocess.run([*UNSHARE, "true"], capture_output=True).returncode:
         pytest.skip(NO_NAMESPACES)
+    if os.geteuid() and PATTERN.read_text().strip() == "core" and PATTERN.with_name("core_uses_pid").read_text().strip() == "0":
+        pytest.skip("while the supervisor is stopped, all cores get the name `core`, and only root has those that lost it")
     command = ("sh", "-c", 'kill -STOP $PPID; exec "$@"', "sh", loader, "raise", loader, how, sys.executable, "-c", SEGFAULT)
     started = [*where, *crashkit.argv("run", "--no-analyze", "--", *command)]
     process = subprocess.Popen(started, cwd=crashkit.cwd, env=crashkit.environment, stderr=subprocess.PIPE)
