@@ -181,12 +181,12 @@ def null_result(case: Case) -> Outcome:
     accessed = accessed_by_ctypes(case)
     if accessed.holds:
         return no("ctypes read or wrote a field, an item or what a pointer leads to")
-    if accessed.missing is not None:
-        return unknown(accessed.missing)
     signal, stack = case.crash.signal, case.crashed
     first = stack.natives[0] if stack is not None and stack.natives else None
     if first is None or "/_ctypes." not in first.module:
         return no("ctypes itself used no null pointer, as far as is known")
+    if accessed.missing is not None:  # an undecided fix would be shown
+        return no(f"not known: {accessed.missing}")
     if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None:
         return unknown("the fault address")
     if not is_null(signal.address):

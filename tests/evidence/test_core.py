@@ -24,6 +24,7 @@ from crashkit.evidence.core.modules import loaded_modules
 from crashkit.evidence.input import Input
 from crashkit.evidence.module_files import Finder
 from crashkit.memory import string_at, word_at
+from crashkit.memory.pages import Pages
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
 from crashkit.report import json
@@ -176,6 +177,19 @@ class TestArguments:
         folder = crash([sys.executable, "-c", "import os; os.kill(os.getpid(), 11)", *arguments], tmp_path)
         with open_file(folder) as core:
             assert core.arguments_and_environment()[0][3:] == arguments
+
+    def test_a_minimal_core_has_the_stack_from_the_vector_up_to_what_it_points_to(self):
+        """The kernel leaves up to two pages free between the random bytes (AT_RANDOM) and the strings (arch_align_stack)."""
+        entries, random, strings = {number: number for number in range(3, 20)} | {25: 0x9110}, 0x9110, 0xA800
+        words = struct.pack("<5Q", 1, strings, 0, strings + 4, 0)
+        vector = synthetic.auxv(entries)[20:]
+        stack = bytearray(0x4000)
+        stack[0xFD0 - len(words) : 0xFD0 + len(vector)] = words + vector
+        stack[strings - 0x8000 : strings - 0x8000 + 9] = b"app\0A=b\0\0"
+        core = opened(synthetic.core(EM_X86_64, synthetic.prstatus(7, [0] * 27) + synthetic.auxv(entries), [Load(0x8000, bytes(stack))]))
+        core.reads = Pages()
+        assert core.arguments_and_environment() == (["app"], ["A=b"])
+        assert any(start <= 0x8FD0 and random < end for start, end in core.reads.ranges())
 
 
 class TestCut:

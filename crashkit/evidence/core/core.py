@@ -52,6 +52,8 @@ _BLOCK, _MOST_BLOCKS = 8 << 10, 512
 # The notes of 10,000 threads take 150 MB.
 _MOST_NOTE_BYTES = 512 << 20
 _MOST_ARGUMENTS = 4096
+_MOST_BEHIND = 4096
+"""Bytes from the auxiliary vector up to what its AT_RANDOM points to: the vector has some 20 entries of 16 bytes."""
 _MOST_OFFSET = (1 << 63) - 1
 _ZEROS = bytes(SCANNED)
 
@@ -406,7 +408,8 @@ class Core:
         at = self._at(start, window).rfind(needle)
         if at < 0:
             return None
-        self.read(start + at, len(needle))
+        # Up to the address by which the stack was found, so that a minimal core has all of it in one segment.
+        self.read(start + at, min(self.auxv.get(25, 0) + 16 - start - at, _MOST_BEHIND))
         return start + at
 
 
