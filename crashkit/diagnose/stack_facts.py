@@ -9,17 +9,20 @@ from crashkit.arch import stack_pointer
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.memory import mapping_at
-from crashkit.model import Evidence, Instruction, Thread
+from crashkit.model import ElidedFrames, Evidence, Instruction, NativeFrame, PythonFrame, Thread
 from crashkit.regex import regex
 
 _GAP = 1 << 20
 """Bytes below a stack that the kernel keeps free (stack_guard_gap): a stack pointer further down was not moved there step by step."""
 _SMALL = 1 << 20
 """Bytes of a stack that is a small one: glibc gives a thread 8 MiB, macOS 512 KiB, musl 128 KiB, and a program may ask for less."""
-_PROBE = regex(r"(?:or|mov) (?:[dq]word ptr )?\[rsp(?: \+ 0x[0-9a-f]{1,8})?\], 0|str xzr, \[sp(?:, #0x[0-9a-f]{1,8})?\]")
+_PROBE = regex(r"(?:or|mov) (?:(?:byte|[dq]?word) ptr )?\[rsp(?: \+ 0x[0-9a-f]{1,8})?\], 0|str xzr, \[sp(?:, #0x[0-9a-f]{1,8})?\]")
 _UNTIL = regex(r"cmp r?sp, (?P<register>[rx]\w{1,3})")
 """A loop that touches each page of a large frame, from the top, until the stack pointer is in this register: GCC's and Clang's
--fstack-clash-protection, with which Debian, Ubuntu and Fedora build."""
+-fstack-clash-protection, with which Debian, Ubuntu and Fedora build. GCC 16 touches a byte, older ones a word."""
+_FEW = 60
+"""Calls that no recursion is made of, if they use up a stack that is no small one."""
+_OUTERMOST = regex(r"_start|__libc_start_\w{1,40}|__clone3?|(?:__GI_)?start_thread")
 
 
 def large_frame(case: Case) -> Outcome:
@@ -70,4 +73,21 @@ def small_stack(case: Case) -> Outcome:
     return Outcome(True, (Evidence(text=f"the whole stack has {size}"),), {"stack_size": size})
 
 
-STACK_FACTS = {"large-frame": large_frame, "small-stack": small_stack}
+def few_calls(case: Case) -> Outcome:
+    """The stack that overflowed is a large one and is known up to its outermost frame, and has few calls: some of them take a lot of it."""
+    signal, stack = case.crash.signal, case.crashed
+    if signal is None or signal.reason != "stack-overflow" or stack is None:
+        return no("no stack overflowed, as far as is known")
+    frames = stack.thread.frames
+    outermost = frames[-1] if frames else None
+    if not isinstance(outermost, NativeFrame) or _OUTERMOST.fullmatch(outermost.function or "") is None:
+        return unknown("the stack up to its outermost frame")
+    if len(frames) > _FEW or any(isinstance(frame, ElidedFrames) for frame in frames):
+        return no("it has many calls")
+    if small_stack(case).holds:
+        return no("the stack was a small one")
+    calls = sum(isinstance(frame, (NativeFrame, PythonFrame)) for frame in frames)
+    return Outcome(True, (Evidence(text=f"{calls} calls used up the stack", thread=stack.thread.tid),), {"calls": str(calls)})
+
+
+STACK_FACTS = {"large-frame": large_frame, "small-stack": small_stack, "few-calls": few_calls}

@@ -198,11 +198,21 @@ def test_a_function_that_touches_each_page_of_its_frame(function: str, probes: s
     assert not any("recursion" in fix for fix in told)
 
 
+@pytest.mark.slow
+def test_a_few_calls_that_use_up_the_stack(tmp_path: Path) -> None:
+    """Each takes less than what tells a large frame."""
+    built = library("some_deep", "-xc", "-O1", "-fno-stack-protector", source=(CRASHERS / "large_frames.c").read_text())
+    told = overflow(analyze(python_crash("call.py", str(built), "some_deep", python=an_interpreter()).core))
+    assert told[0].startswith("Move what these functions keep in local arrays") and "calls use up the whole stack" in told[0], told
+    assert not any("recursion" in fix for fix in told)
+
+
 @pytest.mark.parametrize(
     ("instructions", "registers", "took"),
     [
         (("or qword ptr [rsp + 0xff8], 0", "cmp rsp, rcx"), {"rsp": 0x7F00_0000_0000, "rcx": 0x7EF8_0000_0000}, "more than 32.0 GiB"),
         (("str xzr, [sp, #0x400]", "cmp sp, x12"), {"sp": 0x7F00_0000_0000, "x12": 0x7EFF_FC00_0000}, "more than 64.0 MiB"),
+        (("or byte ptr [rsp], 0", "cmp rsp, r11"), {"rsp": 0x7F00_0000_0000, "r11": 0x7EFF_FC00_0000}, "more than 64.0 MiB"),
         (("or dword ptr [rsp], 0", "cmp rsp, r11"), {"rsp": 0x7F00_0000_0000, "r11": 0x7EFF_FFFF_F000}, None),  # a page more
         (("or qword ptr [rsp + 0xff8], 0", "mov rsp, rcx"), {"rsp": 0x7F00_0000_0000, "rcx": 0x7EF8_0000_0000}, None),
         (("call rax", "cmp rsp, rcx"), {"rsp": 0x7F00_0000_0000, "rcx": 0x7EF8_0000_0000}, None),
