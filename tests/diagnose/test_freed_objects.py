@@ -38,10 +38,15 @@ class _OneWord:
 @pytest.mark.slow
 def test_a_virtual_function_of_a_deleted_object(tmp_path: Path) -> None:
     compiler = shutil.which("g++") or pytest.skip(NO_COMPILER)
+    python = an_interpreter()
+    if python.path.read_bytes()[16:18] == b"\2\0":  # ET_EXEC
+        pytest.skip(
+            "this Python has its heap at small addresses: a link between blocks of it is an address of memory, whose words may be code"
+        )
     library, program = tmp_path / "freed_object.so", tmp_path / "program.py"
     subprocess.run([compiler, "-g", "-O1", "-shared", "-fPIC", CRASHERS / "freed_object.cpp", "-o", library], check=True)
     program.write_text(PROGRAM.format(library=str(library)))
-    crash = analyze(python_crash(program, python=an_interpreter()).core)
+    crash = analyze(python_crash(program, python=python).core)
     assert crash.signal is not None and crash.signal.freed is not None
     finding = crash.findings[0]
     assert (finding.id, finding.confidence) == ("use-after-free", "likely")
@@ -53,6 +58,7 @@ def test_a_virtual_function_of_a_deleted_object(tmp_path: Path) -> None:
     ("block", "link", "reason", "found"),
     [
         (BLOCK, BLOCK >> 12, "unmapped", True),  # the last of its list
+        (BLOCK, BLOCK >> 12, "called", True),  # what is there was called, and lies anywhere
         (BLOCK, BLOCK >> 12 ^ (BLOCK + 0x40), "unmapped", True),
         (BLOCK, BLOCK >> 12 ^ (BLOCK + 0x48), "unmapped", False),  # no block begins there
         (BLOCK, BLOCK >> 12 ^ 0x7FFF_0000_0000, "unmapped", False),  # nothing is there
@@ -64,5 +70,7 @@ def test_a_virtual_function_of_a_deleted_object(tmp_path: Path) -> None:
 def test_what_is_a_link(block: int, link: int, reason: str, found: bool) -> None:
     memory = cast(Memory, _OneWord(block, link))
     signal = Signal(number=11, name="SIGSEGV", reason=reason, address=Address(link + 16))
+    if reason == "called":
+        signal = Signal(number=11, name="SIGSEGV", reason="null-pointer", access="execute", address=Address(0))
     accesses = [Access("read", link + 16, 8, base="rax")]
     assert freed_block(memory, signal, accesses, {"rax": link, "rdi": block}, [HEAP]) == (block if found else None)

@@ -59,6 +59,7 @@ FAULTS = {
     "null_index": ("SIGSEGV", "SEGV_MAPERR", "null-pointer", "read", 3_200_000),
     "null_call": ("SIGSEGV", "SEGV_MAPERR", "null-pointer", "execute", 0),
     "wild": ("SIGSEGV", "SI_KERNEL", "non-canonical", "read", 0xDEADBEEFDEADBEEF + 0x18),
+    "wild_slot": ("SIGSEGV", "SI_KERNEL", "non-canonical", "execute", 0x4343434343434343),
     "wild_call": ("SIGSEGV", "SI_KERNEL", "non-canonical", "execute", 0x4141414141414141),
     "wild_return": ("SIGSEGV", "SI_KERNEL", "non-canonical", "execute", 0x4242424242424242),
     "misaligned": ("SIGSEGV", "SI_KERNEL", "misaligned", "read", ...),

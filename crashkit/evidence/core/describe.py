@@ -11,6 +11,7 @@ from typing import NamedTuple, Optional, Union
 from msgspec.structs import replace
 
 from crashkit.arch.contract import SignalFrame
+from crashkit.arch.operands import Access
 from crashkit.crashfolder.ids import identity
 from crashkit.elf import notes
 from crashkit.elf.file import read_build_id
@@ -37,6 +38,7 @@ from crashkit.naming.times import utc
 PF_FORKNOEXEC = 0x40
 """include/linux/sched.h: forked but did not exec."""
 _LONGEST_INSTRUCTION = 16
+_LONGEST_CALL = 8
 _STACK_WINDOW = 64
 _MOST_WALKED = 500
 """Threads."""
@@ -379,14 +381,33 @@ def _fault(
         before=read_constant(core, files, pc - 1, 1) if frame and pc else b"",
         read=core.read,
     )
-    decoded = core.architecture.decode(code, registers) if code and signal.reason is not None else None
-    if decoded is not None and (block := freed_block(core, signal, decoded.accesses, registers, mappings)) is not None:
+    used = _accesses(core, files, signal, code, registers)
+    if used and (block := freed_block(core, signal, used, registers, mappings)) is not None:
         signal = replace(signal, freed=Address(block))
     instructions: tuple[Instruction, ...] = ()
     if pc is not None and code:
         start = pc - len(_code_before(core, files, pc, mappings))
         instructions = disassemble(read_constant(core, files, start, pc - start + REACH), start, pc, core.architecture)
     return Fault(pc, signal, registers, instructions)
+
+
+def _accesses(core: Core, files: dict[str, ModuleFile], signal: Signal, code: bytes, registers: dict[str, int]) -> Sequence[Access]:
+    """The memory that the instruction which failed uses; of a jump to where no code is, the memory that the call took its target from."""
+    arch = core.architecture
+    if signal.reason is None:
+        return ()
+    if signal.access != "execute":
+        decoded = arch.decode(code, registers) if code else None
+        return decoded.accesses if decoded is not None else ()
+    sp = registers.get(arch.stack_pointer)
+    back = arch.return_address(registers, core.read(sp, core.word.size)) if sp is not None else None
+    if back is None or back < _LONGEST_CALL:
+        return ()
+    before = read_constant(core, files, back - _LONGEST_CALL, _LONGEST_CALL)
+    calls = (arch.decode(before[at:], registers) for at in range(len(before)))
+    # Where one instruction ends, several may begin, of which one was run.
+    ending = (one for at, one in enumerate(calls) if one is not None and one.mnemonic == "call" and one.size == len(before) - at)
+    return [access for one in ending for access in one.accesses if access.kind == "read"]
 
 
 def _raw_signal(core: Core, number: int) -> Signal:

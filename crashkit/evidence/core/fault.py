@@ -14,7 +14,7 @@ import msgspec
 
 from crashkit.arch import Architecture
 from crashkit.arch.contract import Meaning, Read, SignalInfo, Trap
-from crashkit.arch.operands import Access, Decoded
+from crashkit.arch.operands import Access, Decoded, jump
 from crashkit.model import Address, Signal
 from crashkit.model import Mapping as Range
 from crashkit.naming.addresses import fill_of, is_null
@@ -148,7 +148,16 @@ class _Scene(msgspec.Struct, frozen=True):
 
     @property
     def accesses(self) -> tuple[Access, ...]:
-        return self.instruction.accesses if self.instruction else ()
+        return (*self.instruction.accesses, *self._indirect()) if self.instruction else ()
+
+    def _indirect(self) -> list[Access]:
+        """Where a call or jump of x86 through memory leads: through a table of virtual functions, through an entry for a library's."""
+        instruction = self.instruction
+        if instruction is None or instruction.mnemonic.split()[-1] not in ("call", "jmp"):
+            return []
+        operand = next((access for access in instruction.accesses if access.kind == "read" and access.size), None)
+        data = self.read(operand.address, operand.size) if operand is not None else b""
+        return jump(int.from_bytes(data, "little")) if operand is not None and len(data) == operand.size else []
 
     @property
     def divisor(self) -> int | None:
@@ -570,7 +579,7 @@ def _general_protection(signal: Signal, scene: _Scene) -> Signal:
         return _reason(
             signal, None, "general protection fault: the kernel did not report the fault address, and the instruction's bytes are missing"
         )
-    for access in instruction.accesses:
+    for access in scene.accesses:
         if access.address in scene.architecture.non_canonical:
             return _non_canonical(signal, access.kind, access.address, _describe(access.kind, access, access.address), scene)
         stack = None if access.kind == "execute" else _overflowed_stack(access.address, scene, unmapped=False)

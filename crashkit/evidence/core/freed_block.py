@@ -24,7 +24,8 @@ def freed_block(
     memory: Memory, signal: Signal, accesses: Sequence[Access], registers: Mapping[str, int], mappings: Sequence[Range]
 ) -> Optional[int]:
     """The address of the block whose first word was used as a pointer, in the fault that the signal tells of; None if there is none."""
-    if signal.reason not in _BAD or memory.word.size != 8:
+    # A call through the link may lead anywhere: where addresses are small, the link is one of memory, too.
+    if (signal.reason not in _BAD and signal.access != "execute") or memory.word.size != 8:
         return None
     pointers = {value for access in accesses if access.base is not None and (value := registers.get(access.base)) is not None}
     blocks = [value for value in dict.fromkeys(registers.values()) if value and value % _ALIGNMENT == 0 and _is_heap(value, mappings)]
