@@ -30,7 +30,7 @@ class _Way(NamedTuple):
 
     pc: int
     registers: dict[str, int]
-    pushed: dict[int, Optional[int]]
+    stored: dict[int, Optional[int]]
 
 
 def to_return(engine: Any, registers: Mapping[str, int], code: ReadCode, word: ReadWord, kept: tuple[str, ...]) -> Optional[dict[str, int]]:
@@ -45,7 +45,7 @@ def to_return(engine: Any, registers: Mapping[str, int], code: ReadCode, word: R
     seen: set[int] = set()
     steps = 0
     while ways and len(seen) < _MOST_STEPS:
-        pc, known, pushed = ways.pop()
+        pc, known, stored = ways.pop()
         data, start = b"", pc
         while pc not in seen and steps < _MOST_STEPS:
             steps += 1
@@ -57,7 +57,7 @@ def to_return(engine: Any, registers: Mapping[str, int], code: ReadCode, word: R
                 break
             name = instruction.mnemonic.split()[-1]
             if name == "ret":
-                return _returned(known, pushed, word, kept)
+                return _returned(known, stored, word, kept)
             if name.startswith("j"):
                 target = instruction.operands[0].imm if instruction.operands[0].type == _IMMEDIATE else None
                 if name == "jmp":
@@ -66,8 +66,8 @@ def to_return(engine: Any, registers: Mapping[str, int], code: ReadCode, word: R
                     pc = target
                     continue
                 if target is not None and len(ways) < _MOST_WAYS:
-                    ways.append(_Way(target, dict(known), dict(pushed)))
-            elif not _step(name, instruction, known, pushed, word, kept):
+                    ways.append(_Way(target, dict(known), dict(stored)))
+            elif not _step(name, instruction, known, stored, word, kept):
                 break
             pc += instruction.size
     return None
@@ -75,18 +75,33 @@ def to_return(engine: Any, registers: Mapping[str, int], code: ReadCode, word: R
 
 _REGISTER, _IMMEDIATE, _MEMORY = 1, 2, 3
 """capstone's x86.X86_OP_*."""
+_WRITES = 2
+"""capstone's CS_AC_WRITE."""
 
 
-def _returned(known: dict[str, int], pushed: dict[int, Optional[int]], word: ReadWord, kept: tuple[str, ...]) -> Optional[dict[str, int]]:
+def _store(name: str, instruction: Any, known: Mapping[str, int], stored: dict[int, Optional[int]]) -> None:
+    """Note what the instruction writes to the stack: a function may keep a register there late, just before it needs it."""
+    first, *others = instruction.operands
+    base = known.get(instruction.reg_name(first.mem.base) if first.mem.base else "")
+    if base is None or first.mem.index or first.mem.segment:
+        return
+    place = (base + first.mem.disp) % (1 << 64)
+    whole = name == "mov" and first.size == _WORD and others[0].type == _REGISTER
+    stored.update(dict.fromkeys(range(place - place % _WORD, place + first.size, _WORD)))
+    if whole and place % _WORD == 0:
+        stored[place] = known.get(instruction.reg_name(others[0].reg))
+
+
+def _returned(known: dict[str, int], stored: dict[int, Optional[int]], word: ReadWord, kept: tuple[str, ...]) -> Optional[dict[str, int]]:
     sp = known.get("rsp")
-    address = None if sp is None or sp in pushed else word(sp)
+    address = None if sp is None or sp in stored else word(sp)
     if sp is None or not address:
         return None
     return {name: known[name] for name in kept if name in known} | {"rsp": sp + _WORD, "rip": address}
 
 
 def _step(
-    name: str, instruction: Any, known: dict[str, int], pushed: dict[int, Optional[int]], word: ReadWord, kept: tuple[str, ...]
+    name: str, instruction: Any, known: dict[str, int], stored: dict[int, Optional[int]], word: ReadWord, kept: tuple[str, ...]
 ) -> bool:
     """Do to the registers what the instruction does. False where it is no longer known where the stack is."""
     operands = instruction.operands
@@ -96,14 +111,14 @@ def _step(
         return False
 
     def at(place: int) -> Optional[int]:
-        # What it pushes on the way is not in the process's memory yet.
-        return pushed[place] if place in pushed else word(place)
+        # What it stores on the way is not in the process's memory yet.
+        return stored[place] if place in stored else word(place)
 
     if name == "call":
         return True
     if name in ("push", "pushfq"):
         known["rsp"] = sp - _WORD
-        pushed[sp - _WORD] = known.get(target or "")
+        stored[sp - _WORD] = known.get(target or "")
         return True
     if name in ("pop", "popfq"):
         known["rsp"] = sp + _WORD
@@ -116,6 +131,8 @@ def _step(
         known["rsp"] = base + _WORD
         _put(known, "rbp", at(base), kept)
         return True
+    if operands and operands[0].type == _MEMORY and operands[0].access & _WRITES:
+        _store(name, instruction, known, stored)
     value = _value(name, instruction, known, at)
     written = {instruction.reg_name(number) for number in instruction.regs_access()[1]}
     wide = {_WHOLE.get(one, one) for one in written}

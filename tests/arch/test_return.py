@@ -64,10 +64,19 @@ def test_leave_takes_the_stack_pointer_from_the_frame_pointer() -> None:
     [
         "554889e5c9c3",  # push rbp; mov rbp, rsp; leave; ret
         "5531ed488b2c244883c408c3",  # push rbp; xor ebp, ebp; mov rbp, [rsp]; add rsp, 8; ret
+        "48896c24f831ed488b6c24f8c3",  # mov [rsp-8], rbp; xor ebp, ebp; mov rbp, [rsp-8]; ret
     ],
 )
-def test_what_is_pushed_on_the_way_is_not_in_memory_yet(code: str) -> None:
+def test_what_is_stored_on_the_way_is_not_in_memory_yet(code: str) -> None:
     assert returned(code, {STACK - 8: 2, STACK: CALLER}) == {**ENTRY, "rip": CALLER, "rsp": STACK + 8}
+
+
+@pytest.mark.parametrize("store", ["894424f8", "48894424f8", "48c74424f801000000", "48ff4424f8"])
+def test_what_else_is_stored_is_not_known(store: str) -> None:
+    """mov [rsp-8], eax / rax / 1, or inc [rsp-8]; then mov rbp, [rsp-8]; ret."""
+    code = f"{store}488b6c24f8c3"
+    kept = {name: value for name, value in ENTRY.items() if name != "rbp"}
+    assert returned(code, {STACK - 8: 2, STACK: CALLER}) == {**kept, "rip": CALLER, "rsp": STACK + 8}
 
 
 def test_a_jump_backwards() -> None:

@@ -329,7 +329,7 @@ def test_a_fault_that_is_not_certain_is_not_denied() -> None:
 @pytest.mark.parametrize("flags", ["shared", "altstack shared"])
 @pytest.mark.parametrize("fault", ["null", "divide", "past_file"])
 def test_a_handler_that_calls_itself_until_the_stack_is_full(fault: str, flags: str) -> None:
-    """It aborts, and is SIGABRT's handler: what came first is told, not what came of that. From glibc 2.42 on abort() calls it once only."""
+    """It aborts, and is SIGABRT's handler: what came first is told, not what came of that. glibc 2.42 aborts once only."""
     folder = c_crash("handlers.c", fault, "abort", *flags.split())
     crash = ended(folder)
     name, code, reason, access, function = FAULTS[fault]
