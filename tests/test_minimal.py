@@ -28,13 +28,16 @@ from crashkit.pipeline import Options, analyze
 from crashkit.report.json import encode as document
 from crashkit.secrets.text import MASK
 from tests.crashes import (
+    CRASHERS,
     Folder,
     Interpreter,
     a_debuggable_interpreter,
     an_interpreter,
+    build_library,
     c_crash,
     every_interpreter,
     needs_gdb,
+    needs_x86_64,
     plain_gdb,
     python_crash,
     some_interpreters,
@@ -104,6 +107,26 @@ def test_other_crashes(script: str, python: Interpreter, tmp_path: Path) -> None
     assert compared(crash, analyze(small)) == ""
     assert is_small(made, small)
     assert plain_gdb(made.program, small) == made.backtrace()
+
+
+@needs_gdb
+@needs_x86_64()
+@pytest.mark.slow
+@pytest.mark.parametrize("handler", [False, True], ids=["plain", "faulthandler"])
+@pytest.mark.parametrize("kind", ["c_overflow", "c_overflow_thread", "large_frame", "coroutine"])
+def test_a_stack_that_overflowed(kind: str, handler: bool, tmp_path: Path) -> None:
+    """Its pointer is in the guard, or anywhere below it."""
+    program, arguments = CRASHERS / "faults.py", (kind,)
+    if kind == "coroutine":
+        library = build_library("misused.c", tmp_path, an_interpreter())
+        program, arguments = tmp_path / "program.py", ()
+        program.write_text(f"import ctypes\nctypes.CDLL({str(library)!r}).coroutine()\n")
+    made = python_crash(program, *arguments, python=an_interpreter(), faulthandler=handler)
+    # Of the coroutine's guard the kernel writes zeros, which gdb shows as values of variables.
+    for options in (Options(gdb=None), *([Options()] if kind != "coroutine" else [])):
+        (tmp_path / "minimal").unlink(missing_ok=True)
+        crash, small = minimal(made, tmp_path, options)
+        assert compared(crash, analyze(small, options=options)) == ""
 
 
 @pytest.mark.long

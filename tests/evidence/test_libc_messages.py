@@ -10,7 +10,8 @@ import pytest
 from crashkit.evidence.text.log_patterns import Classifier
 
 ALLOCATOR = re.compile(
-    rb"\0([a-z_]{3,30}\(\): [a-z][^\0%]{5,80}|double free or corruption[^\0%]{0,20}|corrupted (?:size|double)[^\0%]{5,60}|invalid fastbin[^\0%]{5,60})\0"
+    rb"\0([a-z_]{3,30}\(\): [a-z][^\0%]{5,80}|double free or corruption[^\0%]{0,20}"
+    rb"|corrupted (?:size|double)[^\0%]{5,60}|invalid fastbin[^\0%]{5,60})\0"
 )
 """The texts that malloc.c gives to malloc_printerr()."""
 FATAL = re.compile(rb"\0((?:\*\*\* [%a-zA-Z][^\0]{5,80} \*\*\*|Fatal (?:glibc )?error: [^\0]{5,80}))\n?\0")

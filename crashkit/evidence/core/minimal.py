@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple, Optional
@@ -17,16 +18,18 @@ from crashkit.elf import notes
 from crashkit.elf.core_file import Part, note, write_core
 from crashkit.elf.headers import PT_GNU_EH_FRAME, read_header, read_program_headers
 from crashkit.errors import EvidenceError
-from crashkit.evidence.core.core import Core
+from crashkit.evidence.core.core import Core, Segment
 from crashkit.evidence.core.modules import LoadedModule
 from crashkit.evidence.core.note import NAME, NOTE, Left, Space, encode
 from crashkit.evidence.core.signal_frame import find
-from crashkit.evidence.core.thread_stack import thread_stack
+from crashkit.evidence.core.thread_stack import ThreadStack, thread_stack
 from crashkit.memory import string_at, word_at
 from crashkit.secrets.memory import SecretBytes, zeroed
 
 _RED_ZONE = 256
 _MOST_STACK = 16 << 20
+_MOST_BETWEEN = 3
+"""Segments that may lie between a stack pointer below its stack and that: guards, or a library's code."""
 _OTHER_STACK, _UNKNOWN_STACK = 24 << 10, 1 << 20
 """Bytes of a stack that is not the thread's own, such as the alternate one of signal handlers, and of one that may be either."""
 _STORAGE, _DESCRIPTOR = 256, 0xA00
@@ -146,21 +149,32 @@ def _add(core: Core, start: int, end: int) -> None:
 
 def _add_stacks(core: Core, stack_pointers: Collection[int]) -> None:
     arch = core.architecture
+    elsewhere = {one for one in stack_pointers if not _is_of_main(core, one)}
     for status in core.statuses:
         pointer, thread = status.registers.get(arch.stack_pointer), status.registers.get(arch.thread_pointer or "")
         stack = thread_stack(core, thread)
         if thread:
             _add(core, thread - _STORAGE, thread + _DESCRIPTOR)
         for one in (pointer, *stack_pointers):
-            if one is not None and stack is not None and stack.start <= one < stack.end:
+            if one is not None and stack is not None and _is_of(core, one, stack):
                 _add_stack(core, one, min(stack.end, one + _MOST_STACK))
+                elsewhere.discard(one)
             elif one is not None and one == pointer:
                 is_known = stack is not None or (core.process is not None and core.process.pid == status.tid)
                 reach = _MOST_STACK if _is_of_main(core, one) else _OTHER_STACK if is_known else _UNKNOWN_STACK
                 _add_stack(core, one, _end_of_alternate(core, one) or one + reach)
     for one in stack_pointers:
-        if _is_of_main(core, one):
-            _add_stack(core, one, one + _MOST_STACK)
+        # That of a coroutine, or of a thread without a descriptor.
+        _add_stack(core, one, one + (_UNKNOWN_STACK if one in elsewhere else _MOST_STACK))
+    main = core.segment(core.auxv.get(_AT_RANDOM, 0))
+    if main is not None and elsewhere:  # a coroutine goes back to it
+        _add(core, max(main.start, main.end - _UNKNOWN_STACK), main.end)
+
+
+def _is_of(core: Core, pointer: int, stack: ThreadStack) -> bool:
+    """Whether the pointer is that of this stack, which may have overflowed."""
+    memory = _stack_of(core, pointer)
+    return stack.start <= pointer < stack.end or (memory is not None and pointer < memory.start and stack.start <= memory.start < stack.end)
 
 
 def _add_code(core: Core) -> None:
@@ -177,9 +191,16 @@ def _add_code(core: Core) -> None:
 
 
 def _add_stack(core: Core, pointer: int, end: int) -> None:
-    segment = core.segment(pointer)
+    segment = _stack_of(core, pointer)
     if segment is not None:
-        _add(core, max(segment.start, pointer - _RED_ZONE), min(segment.end, end))
+        first = max(segment.start, pointer - _RED_ZONE)
+        _add(core, first, min(segment.end, end + max(0, segment.start - pointer)))
+
+
+def _stack_of(core: Core, pointer: int) -> Optional[Segment]:
+    """The memory of the stack with this pointer: where the stack has overflowed, that lies in the guard, or anywhere below the stack."""
+    index = bisect_right(core.segments, pointer, key=lambda one: one.end)
+    return next((one for one in core.segments[index : index + _MOST_BETWEEN] if one.flags & 2), None)
 
 
 def _end_of_alternate(core: Core, pointer: int) -> Optional[int]:
@@ -191,7 +212,7 @@ def _end_of_alternate(core: Core, pointer: int) -> Optional[int]:
 
 def _is_of_main(core: Core, pointer: int) -> bool:
     """Whether the address is in the stack with which the process began."""
-    segment = core.segment(pointer)
+    segment = _stack_of(core, pointer)
     return segment is not None and segment.start <= core.auxv.get(_AT_RANDOM, 0) < segment.end
 
 
