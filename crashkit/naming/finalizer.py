@@ -82,7 +82,8 @@ def _without_names(thread: Thread, frames: Sequence[Frame]) -> str | None:
         if frame.function == "__del__":
             dropped = _FROM_DEALLOC in map(plain, outside) and not thread.collecting
             return _said(_KINDS["slot_tp_del"], frame) + (_BY_LAST_REFERENCE if dropped else _by_record(thread))
-        if outside and plain(outside[0]) in _CALLS and _DEAD.fullmatch(frame.locals.get(next(iter(frame.args), ""), "")):
+        named = [name for name in map(plain, outside) if name]
+        if named and named[0] in _CALLS and _DEAD.fullmatch(frame.locals.get(next(iter(frame.args), ""), "")):
             return _said(_KINDS["handle_callback"], frame) + (_by_record(thread) or _BY_LAST_REFERENCE)
         if _is_closed(thread, frame):
             return _said(_KINDS["_PyGen_Finalize"], frame) + _by_record(thread)

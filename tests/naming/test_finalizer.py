@@ -30,6 +30,16 @@ def test_what_ran_a_finalizer(outside: tuple[str, ...], told: str) -> None:
     assert finalizer(thread) == f"__del__, {told}"
 
 
+@pytest.mark.parametrize("inner", [(), (None,)], ids=["3.13", "3.14"])
+def test_a_weak_references_callback_where_only_exported_functions_have_names(inner: tuple[str | None, ...]) -> None:
+    called = PythonFrame(
+        function="dies", file="/srv/app.py", line=4, args=("reference",), locals={"reference": "<weakref at 0x7f10; dead>"}
+    )
+    outside = (*inner, "PyObject_CallOneArg", "PyObject_ClearWeakRefs", None)
+    thread = Thread(frames=(*_natives("strlen"), called, *(NativeFrame(function=name) for name in outside), FINALIZER))
+    assert finalizer(thread) == "the callback dies of a weak reference, run as the last reference went away"
+
+
 @pytest.mark.parametrize(
     ("names", "ended"),
     [
