@@ -164,8 +164,10 @@ def _add_stacks(core: Core, stack_pointers: Collection[int]) -> None:
                 reach = _MOST_STACK if _is_of_main(core, one) else _OTHER_STACK if is_known else _UNKNOWN_STACK
                 _add_stack(core, one, _end_of_alternate(core, one) or one + reach)
     for one in stack_pointers:
-        # That of a coroutine, or of a thread without a descriptor.
-        _add_stack(core, one, one + (_UNKNOWN_STACK if one in elsewhere else _MOST_STACK))
+        if _is_of_main(core, one):
+            _add_stack(core, one, one + _MOST_STACK)
+        elif one in elsewhere:  # that of a coroutine, or of a thread without a descriptor
+            _add_stack(core, one, one + _UNKNOWN_STACK)
     main = core.segment(core.auxv.get(_AT_RANDOM, 0))
     if main is not None and elsewhere:  # a coroutine goes back to it
         _add(core, max(main.start, main.end - _UNKNOWN_STACK), main.end)
