@@ -428,6 +428,8 @@ class Supervisor:
     def _timeout(self) -> float:
         if self._cores.busy or self._wanted or self._unclaimed:
             return self._cores.patience if self._cores.busy else 0.05
+        if self._kills and self._status is not None:
+            return 0.05
         if self._held or self._fatal.awaited:
             return 0.5
         if self._hang is not None:
@@ -479,9 +481,9 @@ class Supervisor:
                 self._passed.note(death.pid, death.parent, death.signal, now)
         for death, is_command in deaths:
             self._died(death, is_command, now)
-        self._judge_kills(now)
         if stirred or deaths or self._wanted or self._unclaimed or self._cores.busy:
             self._match_cores(now)
+        self._judge_kills(now, had_ended)
         self._read_log(now)
         self._let_go_of_signals(now)
         self._look_for_hang(now)
@@ -609,14 +611,16 @@ class Supervisor:
             return
         self._crash(death, is_command, None)
 
-    def _judge_kills(self, now: float) -> None:
+    def _judge_kills(self, now: float, had_ended: bool) -> None:
         """Report those who were killed, unless the command did that itself as it ended: well, or because of another failure.
 
-        Where it ended with an error, that may be because one of them was killed.
+        Where it ended with an error, that may be because one of them was killed. Another failure may only be known by its core.
         """
         if not self._kills:
             return
         if self._status is not None:
+            if not had_ended or self._cores.busy or self._wanted or self._unclaimed:
+                return
             due, self._kills = [] if self._status == 0 or self._reported else self._that_explain_its_end(), []
         else:
             due = [one for one in self._kills if now >= one.until + (_CLEANING_UP_LONG if self._may_be_ending(one, now) else 0)]
