@@ -145,11 +145,11 @@ _BY_KIND = {
     "code-signature": SIGKILL,
 }
 
-# macOS's word for a general protection fault (EXC_I386_GPFLT, mach/i386/exception.h): the address was none.
-_PROTECTION_FAULT = "EXC_I386_GPFLT"
+# The words of macOS (EXC_I386_GPFLT, mach/i386/exception.h) and valgrind for a general protection fault: the address was none.
+_PROTECTION_FAULTS = ("EXC_I386_GPFLT", "General Protection Fault")
 
-# SEGV_MAPERR by its name, in the words of Open MPI and UCX, in R's, and macOS's KERN_INVALID_ADDRESS.
-_MAPERR = re.compile(r"SEGV_MAPERR|[Aa]ddress not mapped|\bmemory not mapped|KERN_INVALID_ADDRESS")
+# SEGV_MAPERR by its name, in the words of Open MPI and UCX, in R's, in valgrind's, and macOS's KERN_INVALID_ADDRESS.
+_MAPERR = re.compile(r"SEGV_MAPERR|[Aa]ddress not mapped|\bmemory not mapped|Access not within mapped region|KERN_INVALID_ADDRESS")
 
 _FAULTS = (SIGSEGV, SIGBUS)
 _FATAL = (SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGSEGV, SIGSYS)
@@ -218,7 +218,7 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
     # Until Mac OS X 10.6, an access to the null page was a SIGBUS.
     by_mach = number == SIGBUS and any(line.fields.get("reason", "").startswith("KERN_") for line in lines)
     reason = "null-pointer" if address is not None and (number == SIGSEGV or by_mach) and is_null(address) else None
-    if number == SIGSEGV and any(line.fields.get("reason") in (_PROTECTION_FAULT, HIGH_ADDRESS) for line in lines):
+    if number == SIGSEGV and any(line.fields.get("reason") in (*_PROTECTION_FAULTS, HIGH_ADDRESS) for line in lines):
         reason = "non-canonical"
     if reason is None and number == SIGSEGV and address is not None and address < END and not may_be_stack(address):
         reason = "unmapped" if any(map(_tells_unmapped, lines)) else None
