@@ -82,6 +82,8 @@ FAULTS: dict[str, tuple[str, Optional[str]]] = {
     "DAMN ! worker 1 (pid: 4711) MYSTERIOUSLY killed by signal 11 :( trying respawn ...": ("SIGSEGV", "supervisor-worker-crashed"),
     "!!! uWSGI process 4711 got Floating Point Exception !!!": ("SIGFPE", "sigfpe-integer-divide"),
     "Moving job to FailedJobRegistry (work-horse terminated unexpectedly; waitpid returned 11)": ("SIGSEGV", "supervisor-worker-crashed"),
+    "[2026-11-20T10:00:00.000+0000] ERROR - Process terminated by signal. For more information, see the documentation. signal=-4 signal_name=SIGILL": ("SIGILL", "supervisor-worker-crashed"),
+    '{"level":"critical","event":"Process terminated by signal. Likely out of memory error (OOM).","signal":-9,"signal_name":"SIGKILL"}': ("SIGKILL", "killed-by-signal-9-unknown"),
     "{local_task_job.py:102} INFO - Task exited with return code -11": ("SIGSEGV", "supervisor-worker-crashed"),
     # Builds.
     "1/1 Test #1: t ................................Subprocess killed***Exception:   0.00 sec": ("SIGKILL", "killed-by-signal-9-unknown"),
@@ -148,6 +150,7 @@ NO_SIGNALS: dict[str, str] = {
     "##[error]The job running on agent x ran longer than the maximum time of 60 minutes.": "timeout-task",
     "ERROR: Job failed: execution took longer than 1h0m0s seconds": "timeout-task",
     "Build timed out (after 60 minutes). Marking the build as failed.": "timeout-task",
+    "##[error]The runner has received a shutdown signal. This can happen when the runner service is stopped, or a manually started runner is canceled.": "killed-by-sigterm",
     "xdist: maximum crashed workers reached: 4": "supervisor-worker-crashed",
     "The forked VM terminated without properly saying goodbye. VM crash or System.exit called?": "supervisor-worker-crashed",
     "Gradle build daemon disappeared unexpectedly (it may have been killed or may have crashed)": "supervisor-worker-crashed",
@@ -191,6 +194,8 @@ OTHERS = (
     "clang: error: unable to execute command: No such file or directory",
     "Received \"hello\" signal",
     "memory fault tolerance: on",
+    "Process terminated by signal handlers of the test: signal_name is checked",
+    "The runner has received a shutdown request, and waits for its job",
 )  # fmt: skip
 
 
