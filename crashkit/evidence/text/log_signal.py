@@ -47,12 +47,19 @@ _TRAPS = {
     "trap invalid opcode": SIGILL,
     "trap divide error": SIGFPE,
     "trap int3": SIGTRAP,
+    "control protection": SIGSEGV,
+    "trap bounds": SIGSEGV,
+    "trap overflow": SIGSEGV,
+    "trap invalid tss": SIGSEGV,
+    "trap segment not present": SIGBUS,
+    "trap alignment check": SIGBUS,
 }
 
 # What shells, Python's faulthandler, uWSGI and Paddle call a signal; in lower case.
 _TEXTS = {
     "segmentation fault": SIGSEGV,
     "segfault": SIGSEGV,
+    "memory fault": SIGSEGV,
     "aborted": SIGABRT,
     "abort": SIGABRT,
     "abort trap": SIGABRT,
@@ -67,6 +74,7 @@ _TEXTS = {
     "illegal": SIGILL,
     "numerical": SIGFPE,
     "floating point exception": SIGFPE,
+    "floating exception": SIGFPE,
     "erroneous arithmetic operation": SIGFPE,
     "trace/breakpoint trap": SIGTRAP,
     "trace/bpt trap": SIGTRAP,
@@ -82,8 +90,10 @@ _TEXTS = {
     "user-defined signal 1": SIGUSR1,
     "user-defined signal 2": SIGUSR2,
     "cpu limit exceeded": SIGXCPU,
+    "cpu time limit exceeded": SIGXCPU,
     "file size limit exceeded": SIGXFSZ,
     "invalid system call": SIGSYS,
+    "bad system call": SIGSYS,
 }
 
 # Lines that name the signal which ended the process itself, best first; then those of its launcher or server.
@@ -107,6 +117,7 @@ _NAMED = (
 _BY_KIND = {
     "worker-segfault": SIGSEGV,
     "worker-bus-error": SIGBUS,
+    "memory-failure": SIGBUS,
     "worker-killed": SIGKILL,
     "worker-terminated": SIGTERM,
     "sigterm-banner": SIGTERM,
@@ -278,7 +289,7 @@ def _status(line: LogLine) -> Optional[int]:
     if line.kind not in ("exit-status", "launcher-child", "supervisor-exit"):
         return None
     value = _number(line.fields.get("status", ""))
-    if value is None or (line.kind == "supervisor-exit" and value - 128 not in _FATAL):
+    if value is None or (line.kind == "supervisor-exit" and -value not in _FATAL and value - 128 not in _FATAL):
         return None
     return 128 - value if -64 <= value < 0 else value
 
