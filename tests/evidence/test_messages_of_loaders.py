@@ -75,6 +75,8 @@ The program can't start because MSVCP140.dll is missing from your computer. Try 
 The procedure entry point ucrtbase.terminate could not be located in the dynamic link library api-ms-win-crt-runtime-l1-1-0.dll.
 The application was unable to start correctly (0xc000007b). Click OK to close the application.
 The application failed to initialize properly (0xc0000135). Click on OK to terminate the application.
+The application was unable to start correctly (0xc0000142). Click OK to close the application.
+C:\\x\\foo.dll is either not designed to run on Windows or it contains an error. Error status 0xc000012f.
 Process finished with exit code -1073741515 (0xC0000135)
 process exited with code 3221225781
 Process finished with exit code -1073741511 (0xC0000139)
@@ -234,6 +236,26 @@ RuntimeError: Error in virtual void faiss::IndexFlat::add() at IndexFlat.cpp:25:
 def test_what_a_program_may_handle(tmp_path: Path) -> None:
     claimed = {text: found(text + "\n", tmp_path / "log") for text in HANDLED.strip().splitlines()}
     assert {text: findings for text, findings in claimed.items() if any(confidence != "possible" for _, confidence in findings)} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "WARN| vtkXOpenGLRenderWindow (0x5): bad X server connection. DISPLAY=\n[ERROR] no window\nAborted (core dumped)\n",
+            "display-failed",
+        ),
+        ("Unable to init server: Could not connect: Connection refused\nAborted (core dumped)\n", "display-failed"),
+        (
+            "Failed to create wl_display (No such file or directory)\n"
+            'qt.qpa.plugin: Could not load the Qt platform plugin "wayland" in "" even though it was found.\n'
+            "Aborted (core dumped)\n",
+            "qt-platform-plugin",
+        ),
+    ],
+)
+def test_a_warning_and_the_end(text: str, expected: str, tmp_path: Path) -> None:
+    assert found(text, tmp_path / "log")[:1] == [(expected, "likely")]
 
 
 def test_a_program_that_was_tried_is_not_what_crashed(tmp_path: Path) -> None:
