@@ -115,10 +115,6 @@ TOLD = [
     ("collective-missing-rank", "One of the ranks never gets there, and so the others are stuck in it."),
     ("null-deref", "The call references the None value, and causes a segmentation fault."),
     (
-        "abi-undefined-symbol",
-        "Error loading Python lib '/tmp/_MEI1/libpython3.10.so.1.0': dlopen: /lib64/libm.so.6: version `GLIBC_2.29' not found (required by it)",
-    ),
-    (
         "windows-access-violation",
         "The console exits without producing an image: could not convert to integer: 3221225477. Path 'exitCode'.",
     ),

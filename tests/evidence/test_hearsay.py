@@ -44,7 +44,6 @@ SAID = {
     "exit code was -11": "SIGSEGV",
     "fails with signal 6": "SIGABRT",
     "Got SEGV": "SIGSEGV",
-    "ERR| vtkXOpenGLRenderWindow (0x2dddf00): bad X server connection. DISPLAY=. Aborting.": "SIGABRT",
     "the training gets killed after an hour": "SIGKILL",
     "Loading model...Killed": "SIGKILL",
     "Loading model...Aborted": "SIGABRT",

@@ -94,6 +94,9 @@ _TEXTS = {
     "file size limit exceeded": SIGXFSZ,
     "invalid system call": SIGSYS,
     "bad system call": SIGSYS,
+    "alarm clock": SIGALRM,
+    "user defined signal 1": SIGUSR1,
+    "user defined signal 2": SIGUSR2,
 }
 
 # Lines that name the signal which ended the process itself, best first; then those of its launcher or server.
@@ -151,6 +154,8 @@ _BY_KIND = {
     "rocm-fault": SIGABRT,
     "rocm-queue": SIGABRT,
     "gui-thread-fatal": SIGABRT,
+    "display-aborts": SIGABRT,
+    "numba-workqueue": SIGABRT,
     "hdf5-mismatch": SIGABRT,
     "fd-set-overflow": SIGABRT,
     "code-signature": SIGKILL,
