@@ -274,7 +274,7 @@ def test_compressed(tmp_path: Path) -> None:
 def test_every_pattern_is_found_by_its_texts() -> None:
     """A pattern without fixed text would never be reached by the search."""
     assert [pattern.kind for pattern in line_patterns() if not literals(pattern.pattern)] == []
-    assert len(Classifier().literals) < 460, "more texts make the search slower: share them (log_lines.toml)"
+    assert len(Classifier().literals) < 472, "more texts make the search slower: share them (log_lines.toml)"
 
 
 @pytest.mark.parametrize(
