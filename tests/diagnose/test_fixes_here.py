@@ -28,7 +28,8 @@ ARGUMENTS = ("python3", "-m", "train", "--data", "my set")
 # Words in capitals that are names in the world; any other stands for something that the reader would have to put in.
 NAMES = frozenset(
     "ACS AER ALL BLAS CDLL CPU CSAN CUDA CUDA_LAUNCH_BLOCKING DETAIL ECC FE_ALL_EXCEPT GIL GNU GPU GTK INFO IOMMU JNI LD_LIBRARY_PATH LWP "
-    "NT_FILE NULL PAGESIZE PAGE_RETIREMENT PYTHONHOME PYTHONPATH QEMU ROW_REMAPPER SIGABRT TIMEOUT WARN WORKER YES".split()
+    "MPI MPI_ERRORS_RETURN NT_FILE NULL PAGESIZE PAGE_RETIREMENT "
+    "PYTHONHOME PYTHONPATH QEMU ROW_REMAPPER SIGABRT TIMEOUT WARN WORKER YES".split()
 )
 _CAPITALS = re.compile(r"(?<![\w$/.'\"-])[A-Z][A-Z_]{2,}\b(?![=\w.(])")
 
