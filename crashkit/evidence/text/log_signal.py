@@ -12,6 +12,7 @@ from crashkit.evidence.text.sanitizer import HIGH_ADDRESS
 from crashkit.model import Address, LogLine, Process, Signal
 from crashkit.naming.addresses import END, is_null, may_be_stack
 from crashkit.naming.signals import (
+    SI_KERNEL,
     SIGABRT,
     SIGALRM,
     SIGBUS,
@@ -30,6 +31,7 @@ from crashkit.naming.signals import (
     SIGVTALRM,
     SIGXCPU,
     SIGXFSZ,
+    code_name,
     signal_name,
     signal_number,
 )
@@ -167,7 +169,15 @@ _PROTECTION_FAULTS = ("EXC_I386_GPFLT", "General Protection Fault")
 # SEGV_MAPERR by its name, in the words of Open MPI and UCX, in R's, in valgrind's, and macOS's KERN_INVALID_ADDRESS.
 _MAPERR = re.compile(r"SEGV_MAPERR|[Aa]ddress not mapped|\bmemory not mapped|Access not within mapped region|KERN_INVALID_ADDRESS")
 
+# SI_KERNEL (128) by its name and number, as Android, Java, strace, Open MPI, Julia and Go print it, and in the words of UCX. The processor
+# refused the access without an address, and the kernel says 0 in its place (exc_general_protection, arch/x86/kernel/traps.c).
+_BY_KERNEL = re.compile(
+    r"\bSI_KERNEL\b|\b(?:si_)?code(?: |=|: {1,4})\(?(?:128|0x80)\b|\(128\)$|\bsignal \(?11[.( ]{1,2}128\)|Sent by the kernel at address"
+)
+
 _FAULTS = (SIGSEGV, SIGBUS)
+_OF_FAULTS = ("process-end", "jvm", "asan")
+"""Kinds of lines that tell of the fault itself."""
 _FATAL = (SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGSEGV, SIGSYS)
 """Of which a status of 128 and more tells: a program may use any other number itself (billiard's 155 is its own)."""
 
@@ -236,9 +246,15 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
     reason = "null-pointer" if address is not None and (number == SIGSEGV or by_mach) and is_null(address) else None
     if number == SIGSEGV and any(line.fields.get("reason") in (*_PROTECTION_FAULTS, HIGH_ADDRESS) for line in lines):
         reason = "non-canonical"
+    if number == SIGSEGV and not address and reason != "non-canonical" and any(map(_is_of_kernel, lines)):
+        return Signal(number=number, name=signal_name(number), code=SI_KERNEL, code_name=code_name(number, SI_KERNEL))
     if reason is None and number == SIGSEGV and address is not None and address < END and not may_be_stack(address):
         reason = "unmapped" if any(map(_tells_unmapped, lines)) else None
     return Signal(number=number, name=signal_name(number), address=address, reason=reason)
+
+
+def _is_of_kernel(line: LogLine) -> bool:
+    return line.kind in _OF_FAULTS and any(_BY_KERNEL.search(text) for text in (line.text, line.fields.get("code", "")))
 
 
 def _tells_unmapped(line: LogLine) -> bool:
@@ -277,7 +293,7 @@ def _of_exception(fields: dict[str, str]) -> str:
 def _address(line: LogLine, number: int) -> Optional[Address]:
     """The fault address that a signal handler printed with the signal."""
     text = line.fields.get("address", "")
-    if line.kind not in ("process-end", "jvm", "asan") or number not in _FAULTS or named(line.fields) not in (None, number):
+    if line.kind not in _OF_FAULTS or number not in _FAULTS or named(line.fields) not in (None, number):
         return None
     if line.kind == "asan" and "signal" not in line.fields:
         return None  # that of the access, which was no fault
