@@ -229,3 +229,13 @@ def test_a_program_s_own_guess_tells_no_cause(text: str) -> None:
 def test_what_somebody_says_beside_a_guess_counts() -> None:
     told = causes.told([GUESSED[1], "I found it: a GIL deadlock, one thread waits for a mutex while it holds the GIL."], only_words=True)
     assert [(one.line, one.kind) for one in told if "gil" in one.kind] == [(2, "tells-deadlock-gil-native-lock")]
+
+
+@pytest.mark.parametrize(
+    "frame", ['  File "/srv/app.py", line 5, in load', '  File "/srv/app.py", line 5', '  |   File "/srv/app.py", line 5, in load']
+)
+def test_the_names_in_a_tracebacks_source_line_are_nobodys_words(frame: str, tmp_path: Path) -> None:
+    said = "    data, has_pending_tasks = await get_output_data()"
+    for text, found in ((f"{CRASHED}{said}\n", True), (f"{CRASHED}{frame}\n{said}\n", False)):
+        kinds = {line.kind for line in _crash(text, tmp_path).log}
+        assert ("tells-deadlock-task-never-woken" in kinds) is found, text

@@ -105,6 +105,8 @@ _ENDS = frozenset({"process-end", "shell", "shell-killed", "exit-status", "gdb-s
 # Kinds of lines that are known by so little that another form of the same line may show more; what tells most of them first.
 _ASSERTED = "c-assert-part"
 _VAGUE = (_ASSERTED, hearsay.KIND)
+_FRAME = re.compile(r"\s{0,40}(?:[|E] {1,8})?File \"[^\"]{1,1000}\", line \d{1,9}(?:, in |$)")
+"""The line before a source line in a traceback: what that says are a program's names, and nobody's words."""
 _WARNS = re.compile(r"\bWARN(?:ING)?\b|\b[Ww]arning\b|\b[Cc]ontinuing\b|\b[Ii]gnor(?:ed|ing)\b|\b[Nn]on-?fatal\b")
 """After an assertion of which a program says so, it goes on: the mark is a prefix that would be taken off."""
 
@@ -673,7 +675,12 @@ class _Log:
     def told_causes(self, file: BinaryIO, known: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """What somebody says of the cause, in lines that are no program's known message."""
         printed = {line.line for line in known if line.kind not in (hearsay.KIND, mentions.KIND, "windows-exit", *_ENDS)}
-        rows = ["" if number in printed else row for number, row in enumerate(_rows(file, MOST_TYPED), 1)]
+        lines = _rows(file, MOST_TYPED)
+        befores = ["", *lines][: len(lines)]
+        rows = [
+            "" if number in printed or _FRAME.match(before) else row
+            for number, (before, row) in enumerate(zip(befores, lines, strict=True), 1)
+        ]
         told = causes.told(rows, only_words=not printed)
         return tuple(self._loosely(rows, one.line, one.kind, {"loosely": "somebody's words"}) for one in told)
 

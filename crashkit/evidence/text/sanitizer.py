@@ -39,7 +39,7 @@ _HINTS = {"address points to the zero page": "in the zero page: the pointer was 
 _MSAN = re.compile(r"==(?P<pid>\d+)==\s?WARNING: MemorySanitizer: (?P<problem>[\w-]+)")
 # The first exception of a library that was loaded later than AddressSanitizer: asan/asan_interceptors.cpp.
 _EXCEPTION = re.compile(r"AddressSanitizer: (?P<problem>CHECK failed): .{0,100}real___cxa_throw")
-_TSAN = re.compile(r"WARNING: ThreadSanitizer: (?P<problem>[\w -]+?)(?: \(|$)")
+_TSAN = re.compile(r"WARNING: ThreadSanitizer: (?!missed expected)(?P<problem>[\w -]+?)(?: \(|$)")
 _NATIVE = re.compile(r"^\s*#(?P<level>\d{1,9}) (?:0x(?P<pc>[0-9a-f]{1,16})(?: in |(?= )))?(?P<rest>.*\S)\s*$")
 # ThreadSanitizer's frames have both, and `<null>` for a file that is not known.
 _PLACE = re.compile(
