@@ -110,9 +110,7 @@ Please verify that both the operating system and the processor support Intel(R) 
     "display-failed": """
 X Error of failed request:  BadWindow (invalid Window parameter)
 X Error of failed request:  255
-X Error:  BadAlloc (insufficient resources for operation)
 XIO:  fatal IO error 11 (Resource temporarily unavailable) on X server ":0"
-X connection to :0.0 broken (explicit kill or server shutdown).
 (prog:123): Gtk-WARNING **: 10:00:00.000: cannot open display: :0
 Gtk-WARNING **: cannot open display:
 Error: Can't open display: :0
@@ -121,7 +119,6 @@ xterm: Xt error: Can't open display: :99
 The program 'prog' received an X Window System error.
 (prog:123): Gdk-ERROR **: 10:00:00.000: The program 'prog' received an X Window System error.
 prog: Fatal IO error 11 (Resource temporarily unavailable) on X server :0.
-Gdk-Message: 10:00:00.000: Lost connection to Wayland compositor.
 Gdk-Message: 10:00:00.000: Error 71 (Protocol error) dispatching to Wayland display.
 Gdk-Message: 10:00:00.000: Error reading events from display: Broken pipe
 The X11 connection broke (error 1). Did the X11 server die?

@@ -189,7 +189,7 @@ KINDS = {
         "<jemalloc>: src/jemalloc.c:2112: Unreachable code reached",
         'mimalloc: assertion failed: at "src/page.c":123, mi_page_free',
     ],
-    "cxx-debug-check": ["Error: attempt to dereference a past-the-end iterator.", "Objects involved in the operation:"],
+    "cxx-debug-check": ["Error: attempt to dereference a past-the-end iterator."],
     "terminate": [
         "bad_optional_access was thrown in -fno-exceptions mode",
         'out_of_range was thrown in -fno-exceptions mode with message "vector"',

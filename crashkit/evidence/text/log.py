@@ -120,6 +120,13 @@ _GOES_ON = re.compile(
     r"|\([Cc]aught\b|\b[Cc]aught[,;)]"
 )
 """Of a program that has dealt with an exception."""
+_DEALT_WITH = re.compile(
+    r"\b(?:[Ww]ill retry|[Rr]etry(?:ing)?|[Rr]equeued|[Ff]all(?:ing|s)? ?back|[Ii]gnoring|[Uu]sing (?:defaults?|CPU)|successfully reset"
+    r"|[Nn]on-?[Ff]atal|expected by test|may return|warn(?:-once)? (?:only|mode))\b|\([Ii]gnored\)"
+    r"|^(?:-- )?(?:[Cc]onfigure: |[Cc]hecking )|\bchecking (?:for|whether) "
+    r"|(?:^|\s)test \S{1,200} \.{3} ok$|\b(?:passed|PASS(?:ED)?)(?:$|:| )"
+)
+"""In the line itself: what it tells has ended nothing, or a test or a check of a build has tried it."""
 
 
 def _quoted_in_patches(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
@@ -148,12 +155,14 @@ def _supposed(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]
 
 
 def _survived(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
-    """The lines; an exception or a warning after which the program says that it goes on has ended nothing."""
-    if not any(_RAISED.search(line.text) for line in lines):
+    """The lines; what the program says that it has dealt with, in the line or after an exception or a warning, has ended nothing."""
+    if not any(_RAISED.search(line.text) or _DEALT_WITH.search(line.text) for line in lines):
         return lines
     rows = [*_rows(file, MOST_REJOINED), ""]
 
     def goes_on(line: LogLine) -> bool:
+        if line.kind not in _ENDS and _DEALT_WITH.search(line.text):
+            return True
         around = rows[line.line - 1 : line.line + 1] if line.line else []
         return _RAISED.search(line.text) is not None and any(_GOES_ON.search(row) for row in around)
 
