@@ -10,6 +10,7 @@ from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.memory import mapping_at
 from crashkit.model import ElidedFrames, Evidence, Instruction, NativeFrame, PythonFrame, Thread
+from crashkit.naming.machinery import is_outermost
 from crashkit.regex import regex
 
 _GAP = 1 << 20
@@ -22,7 +23,6 @@ _UNTIL = regex(r"cmp r?sp, (?P<register>[rx]\w{1,3})")
 -fstack-clash-protection, with which Debian, Ubuntu and Fedora build. GCC 16 touches a byte, older ones a word."""
 _FEW = 60
 """Calls that no recursion is made of, if they use up a stack that is no small one."""
-_OUTERMOST = regex(r"_start|__libc_start_\w{1,40}|__clone3?|(?:__GI_)?start_thread")
 
 
 def large_frame(case: Case) -> Outcome:
@@ -80,7 +80,7 @@ def few_calls(case: Case) -> Outcome:
         return no("no stack overflowed, as far as is known")
     frames = stack.thread.frames
     outermost = frames[-1] if frames else None
-    if not isinstance(outermost, NativeFrame) or _OUTERMOST.fullmatch(outermost.function or "") is None:
+    if not isinstance(outermost, NativeFrame) or not is_outermost(outermost.function):
         return unknown("the stack up to its outermost frame")
     if len(frames) > _FEW or any(isinstance(frame, ElidedFrames) for frame in frames):
         return no("it has many calls")

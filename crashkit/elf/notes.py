@@ -17,7 +17,7 @@ NT_GNU_BUILD_ID = 3
 NT_PRSTATUS, NT_PRPSINFO, NT_AUXV = 1, 3, 6
 NT_FILE, NT_SIGINFO = 0x46494C45, 0x53494749
 
-AT_NULL, AT_PHDR, AT_ENTRY, AT_EXECFN = 0, 3, 9, 31
+AT_NULL, AT_PHDR, AT_ENTRY, AT_RANDOM, AT_EXECFN = 0, 3, 9, 25, 31
 
 # More notes than any real process has: past this the file is lying.
 MOST_NOTES = 1_000_000

@@ -399,8 +399,9 @@ class Core:
         needle = self._auxv_bytes[: 8 * self.word.size]
         if len(needle) < 8 * self.word.size:
             return None
-        # The main thread's stack is the segment of the strings that the vector points to (AT_RANDOM, 25).
-        stack = self.segment(self.auxv.get(25, 0))
+        # The main thread's stack is the segment of the strings that the vector points to (AT_RANDOM).
+        random = self.auxv.get(notes.AT_RANDOM, 0)
+        stack = self.segment(random)
         if stack is None:
             return None
         window = min(stack.stored, 8 << 20)
@@ -409,7 +410,7 @@ class Core:
         if at < 0:
             return None
         # Up to the address by which the stack was found, so that a minimal core has all of it in one segment.
-        self.read(start + at, min(self.auxv.get(25, 0) + 16 - start - at, _MOST_BEHIND))
+        self.read(start + at, min(random + 16 - start - at, _MOST_BEHIND))
         return start + at
 
 

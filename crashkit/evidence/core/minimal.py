@@ -44,7 +44,6 @@ _CODE = 1024
 _PT_DYNAMIC = 2
 _DT_DEBUG = 21
 _AT_SYSINFO_EHDR = 33
-_AT_RANDOM = 25
 _UC_STACK = 16
 """In `struct ucontext` of every 64-bit processor: the alternate stack, its address, flags and size (sigaltstack(2))."""
 _LOADERS = ("ld-linux", "ld.so", "ld-2", "ld-musl", "libc.so", "libc-2", "libpthread")
@@ -168,7 +167,7 @@ def _add_stacks(core: Core, stack_pointers: Collection[int]) -> None:
             _add_stack(core, one, one + _MOST_STACK)
         elif one in elsewhere:  # that of a coroutine, or of a thread without a descriptor
             _add_stack(core, one, one + _UNKNOWN_STACK)
-    main = core.segment(core.auxv.get(_AT_RANDOM, 0))
+    main = core.segment(core.auxv.get(notes.AT_RANDOM, 0))
     if main is not None and elsewhere:  # a coroutine goes back to it
         _add(core, max(main.start, main.end - _UNKNOWN_STACK), main.end)
 
@@ -215,7 +214,7 @@ def _end_of_alternate(core: Core, pointer: int) -> Optional[int]:
 def _is_of_main(core: Core, pointer: int) -> bool:
     """Whether the address is in the stack with which the process began."""
     segment = _stack_of(core, pointer)
-    return segment is not None and segment.start <= core.auxv.get(_AT_RANDOM, 0) < segment.end
+    return segment is not None and segment.start <= core.auxv.get(notes.AT_RANDOM, 0) < segment.end
 
 
 def _add_loader(core: Core, modules: Sequence[LoadedModule]) -> None:

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Optional, TypeVar
 
@@ -685,11 +685,8 @@ class _Log:
         """What somebody says of the cause, in lines that are no program's known message."""
         printed = {line.line for line in known if line.kind not in (hearsay.KIND, mentions.KIND, "windows-exit", *_ENDS)}
         lines = _rows(file, MOST_TYPED)
-        befores = ["", *lines][: len(lines)]
-        rows = [
-            "" if number in printed or _FRAME.match(before) else row
-            for number, (before, row) in enumerate(zip(befores, lines, strict=True), 1)
-        ]
+        with_before = enumerate(pairwise(["", *lines]), 1)
+        rows = ["" if number in printed or _FRAME.match(before) else row for number, (before, row) in with_before]
         told = causes.told(rows, only_words=not printed)
         return tuple(self._loosely(rows, one.line, one.kind, {"loosely": "somebody's words"}) for one in told)
 
