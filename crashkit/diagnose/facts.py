@@ -827,6 +827,14 @@ def report_of_macos(case: Case) -> Outcome:
     return Outcome(source is not None and source.kind == "apple", why="it is no report of macOS")
 
 
+def limit_not_of_kernel(case: Case) -> Outcome:
+    """A line tells who else than the kernel ended the process, because it reached a limit."""
+    found = next((index for index, line in enumerate(case.crash.log) if "by" in line.fields), None)
+    if found is None:
+        return no("no line tells of anyone else")
+    return Outcome(True, (Evidence(text=f"{case.crash.log[found].fields['by']} enforces the limit", log=found),))
+
+
 def on_windows(case: Case) -> Outcome:
     """The evidence is of a process on Windows."""
     return Outcome(case.system == "windows", why="nothing tells of Windows")
@@ -886,6 +894,7 @@ FACTS: dict[str, Fact] = {
     "on-macos": on_macos,
     "report-of-macos": report_of_macos,
     "on-windows": on_windows,
+    "limit-not-of-kernel": limit_not_of_kernel,
     "stored-core": stored_core,
     "only-told": only_told,
     "no-debug-info": no_debug_info,

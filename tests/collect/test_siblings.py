@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import select
 import shutil
@@ -10,7 +11,7 @@ import sys
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import zstandard
@@ -27,6 +28,7 @@ from crashkit.report.text import RENDERER
 from tests.collect.conftest import Crashkit, private
 from tests.crashes import an_interpreter, python_crash
 
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 SECRET = "s3cr3t-Of-The-Others-91"
 
 SERVER = """
@@ -75,8 +77,13 @@ def functions(sibling: Sibling) -> list[str]:
 @pytest.fixture
 def folder(crashkit: Crashkit) -> Path:
     """The crash folder of a worker that read a null pointer."""
-    script = crashkit.script("server.py", SERVER)
-    process = crashkit.start("run", "--no-analyze", "--", sys.executable, script, stdin=-1)
+    return crash_of(crashkit, SERVER)
+
+
+def crash_of(crashkit: Crashkit, program: str, **options: Any) -> Path:
+    """The crash folder of the only process that dies of a program, which ends when it reads a line."""
+    script = crashkit.script("server.py", program)
+    process = crashkit.start("run", "--no-analyze", "--", sys.executable, script, stdin=-1, **options)
     assert process.stderr is not None
     said: list[str] = []
     while not any("evidence in" in line for line in said):
@@ -118,6 +125,43 @@ def test_where_the_others_stood(folder: Path, tmp_path: Path) -> None:
     assert [(one.pid, one.why) for one in without.siblings] == [(one.pid, one.why) for one in crash.siblings]
     assert not any(one.threads for one in without.siblings)
     assert "could not be read" in RENDERER.render(without).decode() and "could not be read" in render(without)
+
+
+UNSEEN = """
+import ctypes, os, signal
+
+def wait_for_request(there):
+    os.write(there, b".")
+    signal.pause()
+
+def crash():
+    ctypes.string_at(0)
+
+done, there = os.pipe()
+# Who watches sees neither the beginning nor the end of the one that dies.
+os.kill(os.getppid(), signal.SIGSTOP)
+if (waits := os.fork()) == 0:
+    wait_for_request(there)
+os.read(done, 1)
+if (died := os.fork()) == 0:
+    crash()
+os.waitpid(died, 0)
+os.kill(os.getppid(), signal.SIGCONT)
+input()
+os.kill(waits, signal.SIGTERM)
+"""
+
+
+def without_events() -> None:
+    """In a network namespace of its own, as in a container, the kernel tells nobody of the ends of processes."""
+    libc = ctypes.CDLL(None)
+    assert libc.unshare(CLONE_NEWNET) == 0 or libc.unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0
+
+
+@pytest.mark.slow
+def test_where_the_others_stood_when_one_died_that_was_never_seen(crashkit: Crashkit) -> None:
+    folder = crash_of(crashkit, UNSEEN, preexec_fn=without_events)
+    assert ["wait_for_request"] in stood(analyze(folder))
 
 
 @pytest.mark.slow

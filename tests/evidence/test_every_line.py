@@ -76,6 +76,10 @@ OTHERWISE = {
     # Programs have such limits of their own: a shell's line is known by its beginning only.
     "[7] CPU time limit exceeded",
     "[7] File size limit exceeded",
+    # Shells' lines that are known as a whole: their name is taken for a prefix, and what stands behind goes last.
+    "a[7]: 7: Memory fault",
+    # A part of a message, which says nothing by itself.
+    "(GHC version 7.7.a for a)",
 }
 
 

@@ -128,6 +128,31 @@ def test_text_behind_a_report_and_a_second_one(tmp_path: Path) -> None:
     assert shown is not None and shown.text.count("Exception Type:") == 2 and not analyze(two).soft_errors
 
 
+@pytest.mark.parametrize("as_file", [True, False])
+@pytest.mark.parametrize(
+    ("first", "second", "signal", "cause"),
+    [
+        ("invalid-free", "null-pointer", "SIGSEGV", "null-deref"),
+        ("null-pointer", "invalid-free", "SIGABRT", "heap-corruption-invalid-free"),
+    ],
+)
+def test_of_the_reports_of_two_processes_the_last_is_told(
+    as_file: bool, first: str, second: str, signal: str, cause: str, tmp_path: Path
+) -> None:
+    reports = [(REPORTS / f"{first}.ips").read_text(), (REPORTS / f"{second}.ips").read_text().replace("4711", "815")]
+    if not as_file:
+        reports = [shown.text for report in reports if (shown := ips.as_text(report.encode())) is not None]
+    log = tmp_path / "posted.log"
+    log.write_text("\n".join(reports))
+    crash = analyze(log)
+    assert crash.signal is not None and crash.signal.name == signal
+    assert crash.process is not None and crash.process.pid == 815
+    assert [finding.id for finding in crash.findings] == [cause]
+    (said,) = crash.soft_errors
+    assert said.message.startswith("this log contains 2 crashes: number 2 is shown")
+    assert ("from line" in said.message) != as_file
+
+
 def test_the_thread_that_crashed_may_have_no_frames(tmp_path: Path) -> None:
     """Then no other one is blamed, whether a number or only the mark says which it is."""
     threads = json.loads((REPORTS / "null-pointer.ips").read_text().partition("\n")[2])["threads"]

@@ -657,6 +657,10 @@ class Supervisor:
             if self._is_ours(core):
                 assert core.head is not None
                 self._passed.note(core.head.pid, self._parent_of(core.head), core.head.signal, now)
+                if self._looks_at_siblings and self._tree.find(core.head.pid) is None:
+                    # Of a process that was never seen, nothing else may tell that it died.
+                    self._tree.walk()
+                    self._look_at_siblings([], now, core.head.pid)
                 core.is_ours_to_move = not self._leave_cores
                 if core.is_ours_to_move and core.second is not None:
                     core.remove_original()

@@ -36,6 +36,7 @@ _LAYOUT = Layout(
     end=re.compile(r"^(?:Binary Images:|Thread \d+ crashed with .*|External Modification Summary:)"),
     starts=(re.compile(r"^(?:Process: +\S.{0,200} \[\d+\]|Exception(?: Type)?: +EXC_\w+|Crashed Thread: +\d+|Thread \d+ Crashed)"),),
     facts=frozenset({"signal", "exception"}),
+    of_process=True,
 )
 
 _BARE_FRAME = re.compile(r"^(?P<level>\d{1,4}) +(?P<module>\S.{0,80}?) +(?P<pc>0x[0-9a-f]{16}) (?P<function>\S.*?) \+ (?P<plus>\d+)$")

@@ -27,6 +27,7 @@ from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
 from crashkit.evidence.text.reader import Account, Body, Format, Note, Reader, Stacks
 from crashkit.evidence.text.several import (
+    WHOLE,
     Dump,
     Known,
     Part,
@@ -202,18 +203,21 @@ def read_log(path: Path, patterns: Sequence[str] = ()) -> LogEvidence:
         return read_log_input(source, patterns, alone=True)
 
 
-def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _NOTHING, alone: bool = False) -> LogEvidence:
+def read_log_input(
+    source: Input, patterns: Sequence[str] = (), known: Known = _NOTHING, alone: bool = False, numbered: bool = True
+) -> LogEvidence:
     """Like `read_log`, for a text that is already open. `known`: what a core of the same crash tells: which of several crashes in the text
-    it is. `alone`: somebody passed this text and nothing else, so that what is said of a crash in it counts. Raises EvidenceError.
+    it is. `alone`: somebody passed this text and nothing else, so that what is said of a crash in it counts.
+    `numbered`: its lines are those of the file. Raises EvidenceError.
     """
     shown = _as_console_shows(source)
     if shown.file is not source.file:
         # Its lines are not those of the file.
-        found = read_log_input(shown, patterns, known, alone)
+        found = read_log_input(shown, patterns, known, alone, numbered=False)
         return msgspec.structs.replace(found, lines=tuple(msgspec.structs.replace(line, line=None) for line in found.lines))
     source = shown
     source.file.seek(0)
-    log = _Log(source.original, patterns)
+    log = _Log(source.original, patterns, numbered)
     if alone:
         log.expect_rest(source.file)
     log.read(source.file)
@@ -225,22 +229,24 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
             raise
         found = log.with_cut_traceback(said)
     else:
+        file = log.without_others(source.file)
         if alone and found.signal is None and found.stacks is not None and not found.lines:
-            told = log.told(source.file)
+            told = log.told(file)
             signal = log_signal.of_lines(told, None)[0]
             found = msgspec.structs.replace(found, lines=told, signal=signal)
         elif alone and _ENDS.issuperset(line.kind for line in found.lines):
-            reasons = (*log.broken_reasons(source.file), *log.typed(source.file), *log.causes_told(source.file))
+            reasons = (*log.broken_reasons(file), *log.typed(file), *log.causes_told(file))
             found = msgspec.structs.replace(found, lines=(*found.lines, *reasons))
-        elif alone and found.stacks is None and (whole := log.whole_messages(source.file, found.lines)) != found.lines:
+        elif alone and found.stacks is None and (whole := log.whole_messages(file, found.lines)) != found.lines:
             signal, process = log_signal.of_lines(whole, None)
             found = msgspec.structs.replace(found, lines=whole, signal=signal, process=process)
     if alone:
-        found = _with_crashed_thread(log.with_remnants(source.file, found))
+        file = log.without_others(source.file)
+        found = _with_crashed_thread(log.with_remnants(file, found))
     lines = found.lines
     if alone:
         quotations = log.quoted(_supposed(source.file, _survived(source.file, _quoted_in_patches(source.file, lines))))
-        lines = (*quotations, *log.told_causes(source.file, lines))
+        lines = (*quotations, *log.told_causes(file, lines))
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, lines, log.starts))
 
 
@@ -325,7 +331,8 @@ class _Open:
 
 
 class _Log:
-    def __init__(self, path: Path, patterns: Sequence[str]) -> None:
+    def __init__(self, path: Path, patterns: Sequence[str], numbered: bool = True) -> None:
+        self._numbered = numbered
         self._path = str(path)
         self._classifier = Classifier(patterns)
         self._formats = formats.FORMATS
@@ -341,6 +348,8 @@ class _Log:
         self._cut = 0
         """Lines of which a part only was examined."""
         self._broken: dict[str, SoftError] = {}
+        self._shown = WHOLE
+        """The crash that is shown."""
         self._texts: dict[Format[Any], list[tuple[str, Reader, int]]] = {format: [] for format in self._formats}
 
     def expect_rest(self, file: BinaryIO) -> None:
@@ -724,7 +733,23 @@ class _Log:
         if right is not None and len(sources) > 1:
             errors = (*errors, _several_sources(sources, right))
         chosen = self._chosen(sources, right, known)
-        return self._evidence(chosen, right_one(chosen.crashes, known.threads), errors)
+        shown = right_one(chosen.crashes, known.threads)
+        self._shown = shown
+        return self._evidence(chosen, shown, errors)
+
+    def without_others(self, file: BinaryIO) -> BinaryIO:
+        """The text without the whole reports of other crashes than the one that is shown: their words tell nothing of it."""
+        starts = sorted(at for told in self._texts.values() for _, reader, at in told if reader.is_whole and reader.crashed_threads)
+        ends = (*starts[1:], None)[: len(starts)]
+        others = [(at, end) for at, end in zip(starts, ends, strict=True) if not self._shown.first <= at <= self._shown.last]
+        if not others or file.seek(0, 2) > MOST_REJOINED:
+            return file
+        file.seek(0)
+        rows = file.read().split(b"\n")
+        for at, end in others:
+            its = slice(at - 1, end and end - 1)
+            rows[its] = [b""] * len(rows[its])
+        return io.BytesIO(b"\n".join(rows))
 
     def _chosen(self, sources: Sequence[Source], right: Optional[Source], known: Known) -> _Chosen:
         lines = tuple(sorted((line for line in self._lines if line.kind != hearsay.KIND), key=lambda line: line.line or 0))
@@ -745,7 +770,7 @@ class _Log:
         }
         accounts = [(format, self._told(format, told)) for format, told in texts.items()]
         if len(crashes) > 1:
-            errors = (*errors, _several(crashes, part))
+            errors = (*errors, _several(crashes, part, self._numbered))
         if others := after_abort(lines):
             errors = (*errors, _after_abort(others))
             lines = tuple(line for line in lines if line not in others)
@@ -792,7 +817,9 @@ class _Log:
         if right is not None:
             lines = [line for line in lines if line.process == right.who]
             texts = [text for text in texts if text[0] == right.who]
-        dumps = [Dump(at, reader.crashed_threads, reader.crashed_stack) for _, reader, at in texts if reader.crashed_threads]
+        dumps = [
+            Dump(at, reader.crashed_threads, reader.crashed_stack, reader.is_whole) for _, reader, at in texts if reader.crashed_threads
+        ]
         if right is None and (any(who for who, _, _ in texts) or any(line.process for line in lines)):
             return [part._replace(threads=frozenset().union(*(dump.threads for dump in dumps))) for part in parts((), ())]
         return parts(lines, dumps)
@@ -806,12 +833,12 @@ def _several_sources(sources: Sequence[Source], right: Source) -> SoftError:
     )
 
 
-def _several(crashes: Sequence[Part], part: Part) -> SoftError:
+def _several(crashes: Sequence[Part], part: Part, numbered: bool) -> SoftError:
     number = crashes.index(part) + 1
-    place = f"from line {part.first:,} on" if number == len(crashes) else f"lines {part.first:,} to {part.last:,}"
+    place = f" (from line {part.first:,} on)" if number == len(crashes) else f" (lines {part.first:,} to {part.last:,})"
     return SoftError(
         stage="log",
-        message=f"this log contains {len(crashes)} crashes: number {number} is shown ({place})",
+        message=f"this log contains {len(crashes)} crashes: number {number} is shown{place if numbered else ''}",
         hint="To see another one, pass only its part of the log, or its core.",
     )
 

@@ -42,6 +42,8 @@ class LinePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pattern: str
     signal: Optional[str] = None
     """The signal that such a line tells of, where its text does not name it."""
+    told: dict[str, str] = {}
+    """Further fields of every such line: what it means and does not spell out, such as who set the limit that it tells of."""
 
 
 class SaidPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -246,7 +248,7 @@ def _shorten(text: str) -> str:
 
 
 def _told(line: LinePattern) -> dict[str, str]:
-    return {"signal": line.signal} if line.signal else {}
+    return {**line.told, **({"signal": line.signal} if line.signal else {})}
 
 
 class _Loose(NamedTuple):

@@ -43,6 +43,8 @@ class Layout:
     telling: Telling = Telling.NATIVE_THREADS
     facts: frozenset[str] = field(default_factory=lambda: frozenset({"signal", "number"}))
     """A text with one of these is about a crash."""
+    of_process: bool = False
+    """A text is about one process, whose pid is in its head: with another pid another crash begins."""
 
 
 class Backtrace(Reader):
@@ -53,6 +55,7 @@ class Backtrace(Reader):
         self._layout = layout
         self._headline = ""
         self._stacks: list[_Stack] = []
+        self.is_whole = layout.of_process
 
     def feed(self, text: str) -> bool:
         """Take the next line; see `Reader.feed`."""
@@ -81,7 +84,8 @@ class Backtrace(Reader):
     def _is_another(self, match: re.Match[str]) -> bool:
         """A signal after the stacks belongs to the next crash in the log."""
         told = match.groupdict()
-        return bool(self._stacks) and any(told.get(name) and name in self.fields for name in ("signal", "number"))
+        begins = ("signal", "number", "pid") if self._layout.of_process else ("signal", "number")
+        return bool(self._stacks) and any(told.get(name) and name in self.fields for name in begins)
 
     def _learn(self, match: re.Match[str]) -> None:
         self._headline = self._headline or match.string.strip()
@@ -112,6 +116,12 @@ class Backtrace(Reader):
     def is_crash(self) -> bool:
         """Whether the text itself says that something crashed."""
         return any(name in self.fields for name in self._layout.facts)
+
+    @property
+    def crashed_threads(self) -> frozenset[int]:
+        """The process's own number, where the text is about one process; see `Reader.crashed_threads`."""
+        pid = _number(self.fields.get("pid")) if self._layout.of_process and self.is_crash else None
+        return frozenset() if pid is None else frozenset({pid})
 
     def finish(self) -> Optional[tuple[Note, ...]]:
         """One note with the facts; None for a text that turned out to be none."""

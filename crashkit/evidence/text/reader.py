@@ -39,6 +39,9 @@ class Reader(ABC):
     quotes = False
     """Whether its notes stand at lines of their own (`Note.behind`), and not at the first one of the text."""
 
+    is_whole = False
+    """Whether the text is all that tells of a crash, so that what stands before it tells of another."""
+
     @property
     def crashed_threads(self) -> frozenset[int]:
         """Identifiers of the threads in a text that a dying process printed; they differ from process to process."""

@@ -37,6 +37,8 @@ class Dump(NamedTuple):
     threads: frozenset[int]
     stack: tuple[tuple[Optional[str], Optional[int]], ...] = ()
     """File and line of each Python frame of the thread that crashed."""
+    whole: bool = False
+    """Whether it is a report to which nothing before its first line belongs."""
 
     def is_of_another(self, threads: frozenset[int], stack: Sequence[tuple[Optional[str], Optional[int]]]) -> bool:
         """Whether it is of another process than the dumps before it, with these threads, of which the last one stood there."""
@@ -55,6 +57,8 @@ class Part(NamedTuple):
 
 
 _LAST_LINE = 1 << 62
+WHOLE = Part(1, _LAST_LINE, frozenset())
+"""A text of one crash."""
 
 
 def parts(lines: Sequence[LogLine], dumps: Iterable[Dump]) -> list[Part]:
@@ -68,6 +72,8 @@ def parts(lines: Sequence[LogLine], dumps: Iterable[Dump]) -> list[Part]:
         is_end = isinstance(mark, LogLine) and mark.kind in _ENDS
         another = isinstance(mark, Dump) and mark.is_of_another(threads, stack)
         if another or (ended and not is_end and _begins(number, marks)):
+            if isinstance(mark, Dump) and mark.whole:
+                last = number - 1
             found.append(Part(first, last, threads))
             first, threads, ended = last + 1, frozenset(), False
         if isinstance(mark, Dump):
