@@ -14,6 +14,7 @@ from crashkit.diagnose.places import python_line
 from crashkit.diagnose.signature import SUBJECTS, Condition, FramePattern
 from crashkit.diagnose.versions import satisfies
 from crashkit.environment import SHOWN
+from crashkit.evidence.text import hearsay
 from crashkit.memory import mapping_at
 from crashkit.model import Evidence, Gpu, LogLine, Signal
 from crashkit.naming.failing import code_in, said
@@ -215,7 +216,8 @@ def _log(condition: Condition, case: Case) -> Outcome:
 
 def _in_line(pattern: str, line: LogLine) -> Optional[re.Match[str]]:
     """The match in the line; whatever the case of the letters, if somebody typed it in another one (`evidence.text.hearsay`)."""
-    return (compiled_loosely if "loosely" in line.fields else compiled)(pattern).search(line.text)
+    text = line.text if line.kind != hearsay.KIND else hearsay.undenied(line.text)
+    return (compiled_loosely if "loosely" in line.fields else compiled)(pattern).search(text)
 
 
 def _exit(condition: Condition, case: Case) -> Outcome:

@@ -254,7 +254,6 @@ LOOK_ALIKES = [
     "INFO: Xid 13 is documented in the manual, nothing happened here",
     "torch.multiprocessing.set_sharing_strategy('file_system')  # in conftest.py\n12 passed in 3.2s",
     "Please put the import at the top of the file (E402)",
-    "ImportError: libfoo.so.1: cannot open shared object file: No such file or directory",
     "RuntimeError: unable to open shared memory object </torch_1_2> in read-write mode: Permission denied",
     "The thread pool is started by pthread_create and ends with the process",
     "int main() { pthread_create(&t, 0, f, 0); } // returns EAGAIN if the system has no resources",

@@ -64,6 +64,8 @@ HALVES = {
     "eighteenth-second": 1,
     "nineteenth-first": 0,
     "nineteenth-second": 1,
+    "twentieth-first": 0,
+    "twentieth-second": 1,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 PARTS = {"first": "first half", "second": "second half", "late": "found after the first half was handed over"}

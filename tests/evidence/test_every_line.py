@@ -71,6 +71,8 @@ OTHERWISE = {
     "forrtl: severe (174):",
     "segfault (11) at a nip",
     "a.c:7: a: Assertion failed",
+    # A heading of its own.
+    "#  Assertion failed: aa",
     # Stars of its own.
     "+++ Timeout +++",
     # Programs have such limits of their own: a shell's line is known by its beginning only.

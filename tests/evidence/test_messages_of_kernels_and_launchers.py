@@ -91,7 +91,7 @@ FAULTS: dict[str, tuple[str, Optional[str]]] = {
     "clang: error: unable to execute command: Killed": ("SIGKILL", "killed-by-signal-9-unknown"),
     'Received "illegal instruction" signal': ("SIGILL", "illegal-instruction"),
     # Korn shells, C shells.
-    "t.sh: line 1: 3877: Memory fault(coredump)": ("SIGSEGV", None),
+    "t.sh: line 1: 3877: Memory fault(coredump)": ("SIGSEGV", "supervisor-worker-crashed"),
     "t.sh[1]: 3877: Abort": ("SIGABRT", "self-abort"),
     "Memory fault(coredump)": ("SIGSEGV", None),
     "Floating exception": ("SIGFPE", "sigfpe-integer-divide"),

@@ -12,6 +12,9 @@ FRAME = re.compile(
 )
 """`/lib/libc.so.6(abort+0x12) [0x7f12]`, `[ 3] python(+0x5)[0x5]`, `/usr/bin/python[0x819c82e]`."""
 
+_ITS_OWN = re.compile(r"^Backtrace:$")
+"""libSegFault's."""
+
 _LAYOUT = Layout(
     heads=(
         # Open MPI, opal/util/stacktrace.c
@@ -24,6 +27,7 @@ _LAYOUT = Layout(
         # uWSGI, core/uwsgi.c
         re.compile(r"^!!! uWSGI process (?P<pid>\d+) got (?P<signal>Segmentation Fault) !!!$"),
         re.compile(r"^(?:uwsgi: )?\*\*\* backtrace of (?P<pid>\d+) \*\*\*$"),
+        _ITS_OWN,
     ),
     frames=(
         FRAME,
@@ -37,6 +41,7 @@ _LAYOUT = Layout(
             r"^\*\*\* Process received signal|^Signal: .*\(\d+\)$|^Caught signal \d+ \(|^!!! uWSGI process|^(?:uwsgi: )?\*\*\* backtrace of"
         ),
         re.compile(r"^=+ ?[Bb]acktrace"),
+        _ITS_OWN,
         re.compile(r"^[^()]{1,1000}\([^()]{0,4000}\) ?\[0x[0-9a-f]+\]$"),
     ),
     fewest=2,

@@ -7,7 +7,8 @@ import re
 from crashkit.evidence.text.native_backtrace import Layout, format_of
 
 _SIGNAL = re.compile(
-    r"^(?:\[SignalInfo: )?\*\*\* (?P<signal>SIG(?!TERM)[A-Z]+) (?:\(@(?P<address>0x[0-9a-f]+|\(nil\))\) )?received by PID (?P<pid>\d+)"
+    r"^(?:\[SignalInfo: )?\*\*\* (?P<signal>SIG(?!TERM)[A-Z]+) (?:\(@(?P<address>0x[0-9a-f]+|\(nil\))\)(?:, see \S{1,100})? )?"
+    r"received by PID (?P<pid>\d+)"
 )
 
 _GLOG = Layout(

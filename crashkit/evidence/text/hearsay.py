@@ -34,6 +34,7 @@ _ABSENCE = (
 )
 _DENIES = re.compile(rf"\b(?:{_REPAIRS}|{_ABSENCE})\b|(?:signal|sigaction|kill)\(")
 _BETWEEN = re.compile(r"(?<=[.!?;]) {1,4}|, {1,4}(?=(?:I|we|but|so|then|and then)\b)| {1,4}\((?=[Nn]o)")
+_PARTS = re.compile(r"(?<=,) {1,4}|(?<=:) {1,4}")
 _CAUSES = re.compile(r"\b[Ss]tack [Oo]verflow\b")
 _SUPPOSES = re.compile(
     r"^\W{0,8}(?:If|In case|Whether|Unless|Suppose)\b"
@@ -73,6 +74,11 @@ def tells_cause(text: str) -> bool:
 def clauses(text: str) -> list[str]:
     """What is said one after the other: `it says Killed, I did not do that` denies nothing of the first."""
     return _BETWEEN.split(text)
+
+
+def undenied(text: str) -> str:
+    """What the text says without what it says of what did not happen: `it was killed; dmesg has no entry of the OOM killer`."""
+    return " ".join(one for sentence in clauses(text) for one in _PARTS.split(sentence) if not denies(one))
 
 
 def told(lines: Iterable[LogLine]) -> tuple[LogLine, ...]:

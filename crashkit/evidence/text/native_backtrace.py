@@ -126,7 +126,7 @@ class Backtrace(Reader):
     def finish(self) -> Optional[tuple[Note, ...]]:
         """One note with the facts; None for a text that turned out to be none."""
         frames = sum(len(stack.frames) for stack in self._stacks)
-        if not self.is_crash and frames < max(1, self._layout.fewest):
+        if not self.is_crash and frames < (1 if self._headline else max(1, self._layout.fewest)):
             return None
         return (Note(self._headline, self._layout.kind, self.fields),) if self.is_crash else ()
 

@@ -1,0 +1,95 @@
+"""Causes that many programs tell in the same words: failed imports, the manual of CUDA, sandboxes, init systems, MPI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from crashkit.errors import EvidenceError
+from crashkit.model import Crash
+from crashkit.pipeline import analyze
+
+DLOPEN = "(mach-o file, but is an incompatible architecture (have 'x86_64', need 'arm64e'))"
+CHROMIUM = "../../sandbox/linux/seccomp-bpf-helpers/sigsys_handlers.cc:**CRASHING**:seccomp-bpf failure in syscall 0332"
+DEVICE = "ErrorX: While executing a kernel, the device encountered a load or store instruction on"
+SYSTEMD = """Active: failed (Result: signal) since Sat 2017-06-17 21:40:28 UTC; 7s ago
+ Main PID: 18316 (code=killed, signal=SEGV)"""
+MPI = """Abort(1090959) on node 0 (rank 0 in comm 0): Fatal error in {}: Other MPI error, error stack:
+forrtl: severe (174): SIGSEGV, segmentation fault occurred"""
+HYDRA = "[proxy:0:0@cpu-6-2.local] HYD_pmcd_pmip_control_cmd_cb (./pm/pmiserv/pmip_cb.c:883): assert (!closed) failed"
+PHYSX = "/buildAgent/work/9/source/gpunarrowphase/src/PxgNarrowphaseCore.cpp (2408) : internal error : memcpy failed fail!"
+
+FIRST = {
+    "ImportError: libGL.so.1: cannot open shared object file: No such file or directory": ("library-not-loaded", "possible"),
+    "[ERROR] Runtime.ImportModuleError: Unable to import module 'app': libpython2.7.so.1.0: cannot open shared object file: "
+    "No such file or directory": ("library-not-loaded", "possible"),
+    "OSError: /opt/libfoo.so: wrong ELF class: ELFCLASS32": ("library-not-loaded", "possible"),
+    "OSError: libfoo.so.1: cannot open shared object file: No such file or directory": ("library-not-loaded", "possible"),
+    f"ImportError: dlopen(/app/solver.cpython-310-darwin.so, 0x0002): tried: '/app/solver.so' {DLOPEN}": ("library-not-loaded", "possible"),
+    "ImportError: DLL load failed while importing _ssl: The specified module could not be found.": ("library-not-loaded", "possible"),
+    f"{DEVICE} an invalid memory address.": ("cuda-illegal-access", "certain"),
+    f"{DEVICE} a memory address which is not aligned.": ("cuda-misaligned-address", "certain"),
+    "ErrorLaunchFailed: An exception occurred on the device while executing a kernel.": ("cuda-launch-failure", "likely"),
+    "The API call failed because it was unable to allocate enough memory to perform the requested operation.": ("cuda-oom", "likely"),
+    "This indicates that there is no kernel image available that is suitable for the device.": ("cuda-no-kernel-image", "certain"),
+    f"{PHYSX} 700": ("cuda-illegal-access", "certain"),
+    f"{PHYSX}\n  700\nSegmentation fault (core dumped)": ("cuda-illegal-access", "possible"),
+    "ERROR: LoadError: CUDA 10.0 is not supported by\nyour driver (which supports up to 9.0)": ("cuda-driver-mismatch", "certain"),
+    f"{CHROMIUM}\nReceived signal 11 SEGV_MAPERR 00000589c14c": ("seccomp-denied", "certain"),
+    "Fatal error. System.AcccessViolation: Attempted to read or write protected memory.": ("windows-access-violation", "certain"),
+    SYSTEMD: ("supervisor-worker-crashed", "possible"),
+    "/run.sh: line 118:   187 Segmentation fault      /usr/bin/node server.js": ("supervisor-worker-crashed", "possible"),
+    "   94 Segmentation fault      | tempio\ncont-init: info: ssh.sh exited 139": ("supervisor-worker-crashed", "possible"),
+    MPI.format("PMPI_Init"): ("mpi-fatal-error", "certain"),
+    "*** SIGSEGV (@(nil)), see gl__41#s15 received by PID 11743 (TID 12350) on cpu 17; stack trace: ***\n"
+    "    @     0x7facbd838294        976  (unknown)": ("null-deref", "certain"),
+    "Backtrace:\n/venv/site-packages/psycopg2/.libs/./libcrypto-1e9dee74.so.1.0.2n(+0x748be)[0x7f1780c408be]\nSegmentation fault": (
+        "duplicate-openssl",
+        "possible",
+    ),
+    "It segfaults: the function is variadic, and has no argtypes.": ("ctypes-pointer-truncated", "possible"),
+}
+NOT = {
+    f"{HYDRA}\nEXIT CODE: 9": "c-assertion-failed",
+    "Every few hours a worker dies. It uses 1 of 31 GB, and dmesg has no entry of the OOM killer.": "host-oom-cgroup",
+    MPI.format("PMPI_Recv"): "mpi-fatal-error",
+    "Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open shared object file: No such file or "
+    "directory\nSegmentation fault": "library-not-loaded",
+}
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Callable[[str], Crash]:
+    """The analysis of a log with that text."""
+
+    def read(text: str) -> Crash:
+        log = tmp_path / "app.log"
+        log.write_text(f"{text}\n")
+        return analyze(log)
+
+    return read
+
+
+@pytest.mark.parametrize(("text", "expected"), FIRST.items())
+def test_the_cause_is_named_first(told: Callable[[str], Crash], text: str, expected: tuple[str, str]) -> None:
+    first = told(text).findings[0]
+    assert (first.id, first.confidence) == expected
+
+
+@pytest.mark.parametrize(("text", "other"), NOT.items())
+def test_what_is_no_cause_of_it(told: Callable[[str], Crash], text: str, other: str) -> None:
+    try:
+        found = told(text).findings
+    except EvidenceError:
+        found = ()
+    assert other not in [finding.id for finding in found]
+
+
+def test_an_import_that_failed_is_no_end_by_the_loader(told: Callable[[str], Crash]) -> None:
+    first = told("ImportError: libGL.so.1: cannot open shared object file: No such file or directory").findings[0]
+    assert first.summary.startswith("Python could not load libGL.so.1 for an import, and raised an exception.")
+    assert any("apt-file search libGL.so.1" in fix for fix in first.fix) and not any(fix.startswith("ldd ") for fix in first.fix)
+    first = told("ImportError: libc.musl-x86_64.so.1: cannot open shared object file: No such file or directory").findings[0]
+    assert first.fix[0].startswith("pip install --force-reinstall") and not any("apt-file" in fix for fix in first.fix)
