@@ -81,6 +81,8 @@ _MAY_BE_NULL = regex(
 _COPIES = regex(r"_*(?:str|mem|wcs|wmem|raw)[a-z]\w*")
 """Functions of the C library that use the pointers of their caller; those written in assembler have no arguments in gdb."""
 
+_NO_CODE = 0x10000
+"""Linux maps nothing below vm.mmap_min_addr, 64 KiB by default."""
 _EVALUATION = regex(r"_?PyEval_EvalFrame\w*")
 _BYTECODE_LOCKS = regex(
     r"PyThread_acquire_lock(_timed)?|lock_acquire\w*|rlock_acquire\w*|_PyParkingLot_Park|PyCOND_\w+|_?PyMutex_Lock\w*|_PySemaphore_Wait"
@@ -504,6 +506,19 @@ def program_counter_zero(case: Case) -> Outcome:
     return no("the innermost frame is not at address 0")
 
 
+def program_counter_small(case: Case) -> Outcome:
+    """The innermost frame is in the first 64 KiB, where no code can be, and not at 0: a call through a number."""
+    stack = case.crashed
+    first, *others = stack.natives if stack is not None and stack.natives else (None,)
+    if stack is None or first is None or first.frame.function is not None or not 0x100 <= (first.frame.pc or 0) < _NO_CODE:
+        return no("the innermost frame may be code")
+    # People shorten addresses.
+    if not any((other.frame.pc or 0) >= _NO_CODE for other in others):
+        return no("no frame has a whole address")
+    place = Evidence(text=f"the innermost frame is at {first.frame.pc:#x}", thread=stack.thread.tid, frame=first.index)
+    return Outcome(True, (place,), {"target": f"{first.frame.pc:#x}"})
+
+
 def jumped_to_address(case: Case) -> Outcome:
     """The fault address is where the innermost frame was to run: a jump or a call through a bad pointer."""
     address = fault_address(case)
@@ -919,6 +934,7 @@ FACTS: dict[str, Fact] = {
     "null-address": null_address,
     "in-stack-area": in_stack_area,
     "free-threaded": free_threaded,
+    "program-counter-small": program_counter_small,
     "runs-python": runs_python,
     "gil-held-by-it": gil_held_by_it,
     "interpreter-is-over": interpreter_is_over,

@@ -38,6 +38,8 @@ def memory_refused_uncaught(case: Case) -> Outcome:
     line = _last(case)
     if not found.holds or line is None:
         return found
+    if "reported_at" not in line.fields:
+        return no("its traceback is missing: who printed the line may have caught it")
     if any(_LOGGED.search(before) for before in line.before[-2:]):
         return no("a logger, a thread or a callback wrote the exception, and the program may have gone on")
     status = case.crash.process.exit_status if case.crash.process is not None else None

@@ -66,6 +66,8 @@ HALVES = {
     "nineteenth-second": 1,
     "twentieth-first": 0,
     "twentieth-second": 1,
+    "twenty-first-first": 0,
+    "twenty-first-second": 1,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 PARTS = {"first": "first half", "second": "second half", "late": "found after the first half was handed over"}
@@ -175,7 +177,7 @@ def _samples() -> dict[str, list[Report]]:
 
 
 def _name(half: str) -> str:
-    sample, _, part = half.partition("-")
+    sample, _, part = half.rpartition("-")
     return f"{sample}, {PARTS[part]}"
 
 

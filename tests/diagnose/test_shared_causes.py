@@ -19,6 +19,9 @@ SYSTEMD = """Active: failed (Result: signal) since Sat 2017-06-17 21:40:28 UTC; 
 MPI = """Abort(1090959) on node 0 (rank 0 in comm 0): Fatal error in {}: Other MPI error, error stack:
 forrtl: severe (174): SIGSEGV, segmentation fault occurred"""
 HYDRA = "[proxy:0:0@cpu-6-2.local] HYD_pmcd_pmip_control_cmd_cb (./pm/pmiserv/pmip_cb.c:883): assert (!closed) failed"
+PETSC = "[0]PETSC ERROR: Caught signal number "
+GDB = "Program received signal SIGSEGV, Segmentation fault.\n(gdb) bt\n"
+LINK = "https://github.com/owner/project/issues/"
 PHYSX = "/buildAgent/work/9/source/gpunarrowphase/src/PxgNarrowphaseCore.cpp (2408) : internal error : memcpy failed fail!"
 
 FIRST = {
@@ -49,9 +52,59 @@ FIRST = {
         "duplicate-openssl",
         "possible",
     ),
+    "Process 1 dies.\nMemoryError": ("memory-refused", "possible"),
+    "MemoryError: Unable to allocate array with shape (110011, 110011, 3) and data type float64": ("memory-refused", "possible"),
+    "RuntimeError: DataLoader worker (pid 34569) is killed by signal": ("dataloader-worker-crashed", "possible"),
+    "kernel: NVRM: Xid (PCI:0000:dc:00): 45, pid=18, name=python3, Ch 1 caused by previous Xid 149": ("gpu-nvlink-error", "likely"),
+    "Error : AH00052 -child pid exit signal segment ion fault": ("supervisor-worker-crashed", "likely"),
+    "INIT_START\nError: Runtime exited with error: signal: segmentation fault (core dumped)\nRuntime.ExitError": (
+        "supervisor-worker-crashed",
+        "certain",
+    ),
+    "web_1 | started\nproject_web_1 exited with code 139": ("supervisor-worker-crashed", "possible"),
+    "The spark driver has stopped unexpectedly and is restarting.": ("supervisor-worker-crashed", "likely"),
+    "AbortedError: Horovod has been shut down. This has been caused by an exception on one of the ranks": ("job-rank-failed", "possible"),
+    "RuntimeError: [1] is setting up NCCL communicator and retreiving ncclUniqueId from [0] via c10d key-value store by key '0', but "
+    "store->get('0') got error: Timeout": ("rendezvous-failed", "likely"),
+    "rocBLAS error: Cannot read /opt/rocm/lib/rocblas/library/TensileLibrary.dat: No such file or directory for GPU arch : gfx1036\n"
+    "Aborted (core dumped)": ("cuda-no-kernel-image", "likely"),
+    "Unhandled exception. System.DllNotFoundException: Unable to load shared library 'onnxruntime' or one of its dependencies.": (
+        "library-not-loaded",
+        "possible",
+    ),
+    "#0  0x0000000000000000 in ?? ()\n#1  0x00007fe10ddbab8f in draw () from /usr/lib/libQt5Gui.so.5": ("null-function-call", "likely"),
+    f"{GDB}#0  0x0000000000009e4e in ?? ()\n#1  0x00007f1fa65dac33 in manage (data=0x7f1fabb964f8) at m.c:74": (
+        "jump-to-unmapped",
+        "likely",
+    ),
+    f"{GDB}#0 __strlen_avx2 () at strlen-avx2.S:65\n{LINK}1 0x00007fffef994982 in _IO_puts (str=0x0) at ioputs.c:35": (
+        "null-deref",
+        "possible",
+    ),
+    "(lldb) bt\n* thread #2, queue = 'main', stop reason = signal SIGABRT\n"
+    "  * frame #0: 0x00007ff80d5c5196 libsystem_kernel.dylib`__pthread_kill + 10\n"
+    "    frame #1: 0x00007ff80d523b45 libsystem_c.dylib`abort + 123\n"
+    "    frame #2: 0x000000010313572e libffi.8.dylib`dlfree + 2991\n"
+    "    frame #3: 0x00000001031cf5e0 _ctypes.cpython-312-darwin.so`CThunkObject_dealloc + 41": ("heap-corruption-invalid-free", "likely"),
+    f"{PETSC}13 Broken Pipe\napplication called MPI_Abort(MPI_COMM_WORLD, 5) - process 0": ("handler-ended-process", "likely"),
+    "python: posixio.c:342: px_rel: Assertion `a <= b' failed.\nOr:\n/build.sh: line 57:  1696 Segmentation fault      (core dumped)": (
+        "c-assertion-failed",
+        "possible",
+    ),
+    "kernel: python[2862]: segfault at bf95a000 ip b748bae6 sp bf957d88 error 6 in libc-2.13.so[b7414000+176000]": (
+        "unmapped-access",
+        "likely",
+    ),
+    "kernel: python[2862]: segfault at bf95a010 ip b748bae6 sp bf95a010 error 6 in libc-2.13.so[b7414000+176000]": (
+        "stack-overflow",
+        "certain",
+    ),
     "It segfaults: the function is variadic, and has no argtypes.": ("ctypes-pointer-truncated", "possible"),
 }
 NOT = {
+    f"{PETSC}11 SEGV\n[0]PETSC ERROR: Run with -malloc_debug to check if memory corruption is causing the crash.\n"
+    "[0]PETSC ERROR: or see https://petsc.org/release/faq/#valgrind": "heap-corruption-overflow",
+    "We gave it ample memory. A server that starts processes in an endless loop gives exit code 137": "busy-loop",
     f"{HYDRA}\nEXIT CODE: 9": "c-assertion-failed",
     "Every few hours a worker dies. It uses 1 of 31 GB, and dmesg has no entry of the OOM killer.": "host-oom-cgroup",
     MPI.format("PMPI_Recv"): "mpi-fatal-error",

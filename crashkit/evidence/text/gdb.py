@@ -24,6 +24,8 @@ DEEP = 5000
 """Frames that only a recursion reaches."""
 
 _PROMPT = re.compile(r"^(?:(?:\( ?gdb ?\)|gdb-peda\$|pwndbg>|gef➤) ?)+")
+_LINKED = re.compile(r"^https://github\.com/[\w.-]{1,100}/[\w.-]{1,100}/issues/(\d{1,4}) +(?=\S)")
+"""GitHub makes links of the numbers of frames, and some programs copy them so."""
 _THREAD = re.compile(
     r"^Thread (?P<number>\d{1,9}) \((?:Thread 0x(?P<ident>[0-9a-f]{1,16}) )?\(?LWP (?P<lwp>\d{1,9})\)?(?: \"(?P<name>[^\"]*)\")?\)?.*:?$"
 )
@@ -31,6 +33,8 @@ _CURRENT = re.compile(r"^\[Current thread is (?P<number>\d{1,9}) \(.{0,100}?LWP 
 _SIGNAL = re.compile(r"^(?:Program|Thread (?P<number>\d+) .*?) (?:terminated with|received) signal (?P<signal>SIG\w+), (?P<text>.*)$")
 _STOPPED = re.compile(r"^(?:0x(?P<pc>[0-9a-f]{1,16}) in )?(?P<rest>[A-Za-z_][^\s(]{0,400} \(.*\)(?: at \S.*| from \S.*)?)$")
 """Where it stopped, without a number."""
+_STOPPED_IN = re.compile(r"^0x(?P<pc>[0-9a-f]{1,16}) in (?P<rest>[A-Za-z_(].{1,2000}\) \(\)(?: from \S.*)?)$")
+"""The same in a function of C++ without debug information: its whole declaration stands for its name."""
 _STOPPED_PART = re.compile(r"^(?:0x[0-9a-f]{1,16} in )?[A-Za-z_][^\s(]{0,400} \([^()]*,? ?$")
 _MOST_PARTS = 8
 """Lines that one such line is broken into."""
@@ -74,7 +78,7 @@ class GdbStacks(Reader):
 
     def feed(self, text: str) -> bool:
         """Take the next line; see `Reader.feed`."""
-        text = _PROMPT.sub("", text)
+        text = _LINKED.sub(r"#\1 ", _PROMPT.sub("", text))
         if match := _FRAME.match(text) or _DISPLAYED.match(text):
             return self._frame(match)
         if self._feed_head(text):
@@ -95,7 +99,7 @@ class GdbStacks(Reader):
         parts = [*self._parts, text.strip() if self._parts else text]
         whole = " ".join(parts)
         self._parts = []
-        if match := _STOPPED.match(whole):
+        if match := _STOPPED.match(whole) or _STOPPED_IN.match(whole):
             self._stopped, self._stops = (match["pc"], match["rest"]), False
         elif _STOPPED_PART.match(whole) and len(parts) < _MOST_PARTS:
             self._parts = parts

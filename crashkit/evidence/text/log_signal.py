@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Optional
 
 from crashkit.evidence.text.sanitizer import HIGH_ADDRESS
+from crashkit.memory import PAGE
 from crashkit.model import Address, LogLine, Process, Signal
 from crashkit.naming.addresses import END, is_null, may_be_stack
 from crashkit.naming.signals import (
@@ -327,12 +328,17 @@ def _page_fault(line: LogLine) -> Signal:
     return Signal(number=SIGSEGV, name="SIGSEGV", address=Address(address), access=access, reason=_why(line, address, error))
 
 
+def _goes_up(address: int, sp: int) -> bool:
+    """Whether the access is the first of a page above sp: that of a copy that has run out at the upper end of the stack."""
+    return address > sp and address % PAGE == 0
+
+
 def _why(line: LogLine, address: int, error: int) -> Optional[str]:
     if is_null(address) and not (error & _FETCH and address > _THUNKS):
         return "null-pointer"
     if not error & _PRESENT:
         sp = int(line.fields["sp"][:16], 16)
-        if abs(address - sp) <= _NEAR_STACK and not error & _FETCH:
+        if abs(address - sp) <= _NEAR_STACK and not error & _FETCH and not _goes_up(address, sp):
             return "stack-overflow"
         return "unmapped" if not error & _FETCH and address < END else None
     return "read-only" if error & _WRITE else None
