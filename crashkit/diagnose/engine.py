@@ -208,7 +208,8 @@ def _rank(match: Match) -> tuple[bool, int, bool, int, int, str]:
 
 def _finding(match: Match, case: Case, followers: Iterable[Match]) -> Finding:
     signature = match.signature
-    known = {**names(case), **match.fields}
+    of_crash = names(case)
+    known = {**of_crash, **match.fields, **({"signal": of_crash["signal"]} if "signal" in of_crash else {})}
     follows = tuple(
         Evidence(text=f"{follower.signature.title}: follows from this") for follower in followers if not follower.signature.general
     )

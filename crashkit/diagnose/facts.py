@@ -843,10 +843,12 @@ def report_of_macos(case: Case) -> Outcome:
 
 
 def limit_not_of_kernel(case: Case) -> Outcome:
-    """A line tells who else than the kernel ended the process, because it reached a limit."""
+    """A line tells who else than the kernel ended the process, because it reached a limit; and none that the kernel ended one."""
     found = next((index for index, line in enumerate(case.crash.log) if "by" in line.fields), None)
     if found is None:
         return no("no line tells of anyone else")
+    if any((line.kind or "").startswith("oom-") and "by" not in line.fields for line in case.crash.log):
+        return no("the kernel's OOM killer ended a process")
     return Outcome(True, (Evidence(text=f"{case.crash.log[found].fields['by']} enforces the limit", log=found),))
 
 

@@ -23,7 +23,9 @@ def core_of_dataloader_worker(case: Case) -> Outcome:
     found = loop or handler
     if found is None:
         return no("neither a DataLoader worker's loop nor its signal handlers are on the stack")
-    return Outcome(True, (Evidence(text=f"{found.function} is on the stack", thread=stack.thread.tid),))
+    return Outcome(
+        True, (Evidence(text=f"{found.function} is on the stack", thread=stack.thread.tid),), {"itself": "a worker of a DataLoader"}
+    )
 
 
 def _is_handler(frame: NativeFrame) -> bool:

@@ -134,7 +134,7 @@ SAID = [
     ("cuda-driver-mismatch", "my driver supports at most CUDA 11.8 and torch cu121 crashes"),
     ("cuda-driver-mismatch", "Updating the driver to 550 fixed the crash, CUDA 12.4 needs it"),
     (
-        "cuda-cublas-status",
+        "library-not-loaded",
         "Could not load library libcudnn_cnn_infer.so.8. Error: libcuda.so: cannot open shared object file\nAborted (core dumped)",
     ),
     ("cuda-cublas-status", "cublas error when training, the kernel dies: status execution failed"),

@@ -19,8 +19,10 @@ MEMORY = {
     "Completed <exit>; TERM_MEMLIMIT: job killed after reaching LSF memory usage limit": ("LSF", "bsub -M"),
     "TERM_SWAP: job killed after reaching LSF swap usage limit.": ("LSF", "bsub -M"),
     "Container [pid=4711,containerID=container_1] is running beyond physical memory limits. Killing container.": ("YARN", "spark-submit"),
+    "Container [pid=4711,containerID=container_1] is running beyond virtual memory limits.": ("YARN", "yarn.nodemanager.vmem"),
     "is running 3221225472B beyond the 'PHYSICAL' memory limit. Killing container.": ("YARN", "spark-submit"),
     "=>> PBS: job killed: mem 66012484kb exceeded limit 62914560kb": ("PBS", "qsub"),
+    "=>> PBS: job killed: vmem 66012484kb exceeded limit 62914560kb": ("PBS", "qsub -l vmem"),
     "=>> PBS: job killed: pmem process 4711 exceeded limit 62914560kb": ("PBS", "qsub"),
     "Your notebook tried to allocate more memory than is available. It has restarted.": ("The notebook's service", "del frame"),
     "The node was low on resource: memory. Container web was using 2Gi, request is 1Gi.": ("The kubelet", "resources: {requests"),
@@ -35,6 +37,7 @@ MEMORY = {
     "Job was OOM killed by cgroup memory limit of 4096 megabytes": ("HTCondor", "request_memory"),
 }
 OF_KERNEL = [
+    "The node was low on resource: memory.\nMemory cgroup out of memory: Killed process 4711 (python3) total-vm:8kB, anon-rss:4kB",
     "Memory cgroup out of memory: Killed process 4711 (python3) total-vm:8kB, anon-rss:4kB",
     "app.service: The kernel OOM killer killed 1 process(es) in this unit.",
     "Last State: Terminated  Reason: OOMKilled  Exit Code: 137",
@@ -49,11 +52,11 @@ TIME = {
     "TimeoutError: ('Task timeout', 60)": ("60 s", "pool.schedule"),
     "rq.timeouts.JobTimeoutException: Task exceeded maximum timeout value (180 seconds)": ("180 s", "queue.enqueue"),
     "2026-01-02T03:04:05.678Z 0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f Task timed out after 3.00 seconds": ("3.00 s", "aws lambda"),
-    "Function execution took 60002 ms, finished with status: 'timeout'": ("60002 ms", "gcloud functions"),
+    "Function execution took 60002 ms, finished with status: 'timeout'": (None, "gcloud functions"),
     "##[error]The action 'Run tests' has timed out after 5 minutes.": ("5 minutes", "timeout-minutes:"),
     "ERROR: Job failed: execution took longer than 1h0m0s seconds": ("1h0m0s", "timeout:"),
     "##[error]The job running on agent Hosted ran longer than the maximum time of 60 minutes.": ("60 minutes", "timeoutInMinutes:"),
-    "Build timed out (after 2 hours). Marking the build as aborted.": ("2 hours", "options { timeout"),
+    "Build timed out (after 2 hours). Marking the build as aborted.": ("2 hours", "Terminate a build"),
 }
 KERNELS_FIXES = ("docker run", "sudo systemctl set-property", "cat /sys/fs/cgroup")
 

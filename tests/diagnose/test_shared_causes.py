@@ -28,24 +28,41 @@ FIRST = {
     "ImportError: libGL.so.1: cannot open shared object file: No such file or directory": ("library-not-loaded", "possible"),
     "[ERROR] Runtime.ImportModuleError: Unable to import module 'app': libpython2.7.so.1.0: cannot open shared object file: "
     "No such file or directory": ("library-not-loaded", "possible"),
+    "Could not load library libcudnn_ops_infer.so.8. Error: libcudnn_ops_infer.so.8: cannot open shared object file": (
+        "library-not-loaded",
+        "possible",
+    ),
+    f"Error: dlopen(/venv/libcapstone.dylib, 0x0006): tried: '/venv/libcapstone.dylib' {DLOPEN}": (
+        "library-not-loaded",
+        "possible",
+    ),
+    '"errorMessage": "Unable to import module \'app\': libc.musl.so.1: cannot open shared object file: No such file or directory",': (
+        "library-not-loaded",
+        "possible",
+    ),
     "OSError: /opt/libfoo.so: wrong ELF class: ELFCLASS32": ("library-not-loaded", "possible"),
     "OSError: libfoo.so.1: cannot open shared object file: No such file or directory": ("library-not-loaded", "possible"),
     f"ImportError: dlopen(/app/solver.cpython-310-darwin.so, 0x0002): tried: '/app/solver.so' {DLOPEN}": ("library-not-loaded", "possible"),
     "ImportError: DLL load failed while importing _ssl: The specified module could not be found.": ("library-not-loaded", "possible"),
-    f"{DEVICE} an invalid memory address.": ("cuda-illegal-access", "certain"),
+    f"GPU 4: Critical error in main loop {DEVICE} an invalid memory address.": ("cuda-illegal-access", "certain"),
     f"{DEVICE} a memory address which is not aligned.": ("cuda-misaligned-address", "certain"),
     "ErrorLaunchFailed: An exception occurred on the device while executing a kernel.": ("cuda-launch-failure", "likely"),
-    "The API call failed because it was unable to allocate enough memory to perform the requested operation.": ("cuda-oom", "likely"),
-    "This indicates that there is no kernel image available that is suitable for the device.": ("cuda-no-kernel-image", "certain"),
+    "ErrorMemoryAllocation: The API call failed because it was unable to allocate enough memory to perform the requested operation.": (
+        "cuda-oom",
+        "likely",
+    ),
+    "ErrorNoBinaryForGPU: This indicates that there is no kernel image available that is suitable for the device.": (
+        "cuda-no-kernel-image",
+        "certain",
+    ),
     f"{PHYSX} 700": ("cuda-illegal-access", "certain"),
     f"{PHYSX}\n  700\nSegmentation fault (core dumped)": ("cuda-illegal-access", "possible"),
-    "ERROR: LoadError: CUDA 10.0 is not supported by\nyour driver (which supports up to 9.0)": ("cuda-driver-mismatch", "certain"),
-    f"{CHROMIUM}\nReceived signal 11 SEGV_MAPERR 00000589c14c": ("seccomp-denied", "certain"),
+    f"{CHROMIUM}\nReceived signal 11 SEGV_MAPERR 00000589c14c": ("seccomp-denied", "likely"),
     "Fatal error. System.AcccessViolation: Attempted to read or write protected memory.": ("windows-access-violation", "certain"),
     SYSTEMD: ("supervisor-worker-crashed", "possible"),
     "/run.sh: line 118:   187 Segmentation fault      /usr/bin/node server.js": ("supervisor-worker-crashed", "possible"),
     "   94 Segmentation fault      | tempio\ncont-init: info: ssh.sh exited 139": ("supervisor-worker-crashed", "possible"),
-    MPI.format("PMPI_Init"): ("mpi-fatal-error", "certain"),
+    MPI.format("PMPI_Init"): ("mpi-fatal-error", "possible"),
     "*** SIGSEGV (@(nil)), see gl__41#s15 received by PID 11743 (TID 12350) on cpu 17; stack trace: ***\n"
     "    @     0x7facbd838294        976  (unknown)": ("null-deref", "certain"),
     "Backtrace:\n/venv/site-packages/psycopg2/.libs/./libcrypto-1e9dee74.so.1.0.2n(+0x748be)[0x7f1780c408be]\nSegmentation fault": (
@@ -57,7 +74,7 @@ FIRST = {
     "RuntimeError: DataLoader worker (pid 34569) is killed by signal": ("dataloader-worker-crashed", "possible"),
     "kernel: NVRM: Xid (PCI:0000:dc:00): 45, pid=18, name=python3, Ch 1 caused by previous Xid 149": ("gpu-nvlink-error", "likely"),
     "Error : AH00052 -child pid exit signal segment ion fault": ("supervisor-worker-crashed", "likely"),
-    "INIT_START\nError: Runtime exited with error: signal: segmentation fault (core dumped)\nRuntime.ExitError": (
+    "INIT_START\nRequestId: 7 Error: Runtime exited with error: signal: segmentation fault (core dumped)\nRuntime.ExitError": (
         "supervisor-worker-crashed",
         "certain",
     ),
@@ -70,9 +87,9 @@ FIRST = {
     "Aborted (core dumped)": ("cuda-no-kernel-image", "likely"),
     "Unhandled exception. System.DllNotFoundException: Unable to load shared library 'onnxruntime' or one of its dependencies.": (
         "library-not-loaded",
-        "possible",
+        "likely",
     ),
-    "#0  0x0000000000000000 in ?? ()\n#1  0x00007fe10ddbab8f in draw () from /usr/lib/libQt5Gui.so.5": ("null-function-call", "likely"),
+    "#0  0x0000000000000000 in ?? ()\n#1  0x00007fe10ddbab8f in draw () from /usr/lib/libQt5Gui.so.5": ("null-function-call", "possible"),
     f"{GDB}#0  0x0000000000009e4e in ?? ()\n#1  0x00007f1fa65dac33 in manage (data=0x7f1fabb964f8) at m.c:74": (
         "jump-to-unmapped",
         "likely",
@@ -86,7 +103,7 @@ FIRST = {
     "    frame #1: 0x00007ff80d523b45 libsystem_c.dylib`abort + 123\n"
     "    frame #2: 0x000000010313572e libffi.8.dylib`dlfree + 2991\n"
     "    frame #3: 0x00000001031cf5e0 _ctypes.cpython-312-darwin.so`CThunkObject_dealloc + 41": ("heap-corruption-invalid-free", "likely"),
-    f"{PETSC}13 Broken Pipe\napplication called MPI_Abort(MPI_COMM_WORLD, 5) - process 0": ("handler-ended-process", "likely"),
+    f"{PETSC}13 Broken Pipe\napplication called MPI_Abort(MPI_COMM_WORLD, 5) - process 0": ("handler-ended-process", "possible"),
     "python: posixio.c:342: px_rel: Assertion `a <= b' failed.\nOr:\n/build.sh: line 57:  1696 Segmentation fault      (core dumped)": (
         "c-assertion-failed",
         "possible",
@@ -102,6 +119,24 @@ FIRST = {
     "It segfaults: the function is variadic, and has no argtypes.": ("ctypes-pointer-truncated", "possible"),
 }
 NOT = {
+    "AH00052: child pid 77 exit signal Terminated (15)": "supervisor-worker-crashed",
+    f"Received signal 11 SEGV_MAPERR 000000000008\n{CHROMIUM.replace('0332', 'nr=0x25')}": "seccomp-denied",
+    f'{CHROMIUM}\nFatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n  File "a.py", line 3 in f': (
+        "seccomp-denied"
+    ),
+    "docs say: `**CRASHING**:seccomp-bpf failure in syscall 0230` appears when glibc is too new": "seccomp-denied",
+    "Fatal error in MPI_Init: Other MPI error, error stack:\nsrun: error: n1: task 0: Segmentation fault": "mpi-fatal-error",
+    f"{PETSC}11 SEGV: Segmentation Violation\n{PETSC}13 Broken Pipe": "handler-ended-process",
+    "- 700: While executing a kernel, the device encountered a load or store instruction on an invalid memory address.": (
+        "cuda-illegal-access"
+    ),
+    "note: no kernel image available that is suitable for the device: this warning is ignored": "cuda-no-kernel-image",
+    "#0 0x00001234 in ?? ()\n#1 0x20001000 in ?? ()\n#2 0x20001100 in main ()": "jump-to-unmapped",
+    "java.lang.UnsatisfiedLinkError: /tmp/libx.so: libgomp.so.1: cannot open shared object file: No such file or directory": (
+        "library-not-loaded"
+    ),
+    "WARNING: OSError: libsox.so: cannot open shared object file: No such file or directory. sox backend disabled": "library-not-loaded",
+    "WARNING - ImportError: DLL load failed: The specified module could not be found. Using numpy instead.": "library-not-loaded",
     f"{PETSC}11 SEGV\n[0]PETSC ERROR: Run with -malloc_debug to check if memory corruption is causing the crash.\n"
     "[0]PETSC ERROR: or see https://petsc.org/release/faq/#valgrind": "heap-corruption-overflow",
     "We gave it ample memory. A server that starts processes in an endless loop gives exit code 137": "busy-loop",
@@ -142,7 +177,44 @@ def test_what_is_no_cause_of_it(told: Callable[[str], Crash], text: str, other: 
 
 def test_an_import_that_failed_is_no_end_by_the_loader(told: Callable[[str], Crash]) -> None:
     first = told("ImportError: libGL.so.1: cannot open shared object file: No such file or directory").findings[0]
-    assert first.summary.startswith("Python could not load libGL.so.1 for an import, and raised an exception.")
+    assert first.summary.startswith("Python could not load libGL.so.1 for an import or a CDLL(), and raised an exception.")
     assert any("apt-file search libGL.so.1" in fix for fix in first.fix) and not any(fix.startswith("ldd ") for fix in first.fix)
     first = told("ImportError: libc.musl-x86_64.so.1: cannot open shared object file: No such file or directory").findings[0]
     assert first.fix[0].startswith("pip install --force-reinstall") and not any("apt-file" in fix for fix in first.fix)
+
+
+def test_a_crash_that_is_told_beside_a_failed_import(told: Callable[[str], Crash]) -> None:
+    missing = "ImportError: libGL.so.1: cannot open shared object file: No such file or directory"
+    crash = told(f"{missing} was gone with libgl1.\nNow I get Segmentation fault.")
+    assert crash.signal is not None and crash.signal.name == "SIGSEGV"
+    assert told(missing).signal is None
+
+
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        (f"{CHROMIUM}\nReceived signal 11 SEGV_MAPERR 00000589c14c", "Chromium, in its own sandbox, made a system call"),
+        (
+            "RuntimeError: DataLoader worker (pid 34569) is killed by signal",
+            "Worker 34569 of a DataLoader was killed by a signal, whose name",
+        ),
+        (f"{PETSC}13 Broken Pipe\napplication called MPI_Abort(MPI_COMM_WORLD, 5) - process 0", "PETSC's handler caught Broken Pipe, and"),
+        (
+            "ImportError: DLL load failed while importing _ssl: The module could not be found.",
+            "Python could not load a library for an import",
+        ),
+        ("RequestId: 7 Error: Runtime exited with error: signal: segmentation fault", "A worker process ended by SIGSEGV"),
+    ],
+)
+def test_what_is_said_first(told: Callable[[str], Crash], text: str, begins: str) -> None:
+    assert told(text).findings[0].summary.startswith(begins)
+
+
+def test_fixes_are_for_the_product_that_failed(told: Callable[[str], Crash]) -> None:
+    files = "rocBLAS error: Cannot read /opt/rocm/lib/rocblas/library/TensileLibrary.dat: No such file or directory for GPU arch : gfx1036"
+    rocm = "\n".join(told(files).findings[0].fix)
+    assert "HSA_OVERRIDE_GFX_VERSION" in rocm and "whl/cu" not in rocm and "TORCH_CUDA_ARCH_LIST" not in rocm
+    chromium = "\n".join(told(CHROMIUM).findings[0].fix)
+    assert "Use a newer release of Chromium" in chromium and "docker" not in chromium and "SystemCallFilter" not in chromium
+    windows = "\n".join(told("ImportError: DLL load failed while importing _ssl: The module could not be found.").findings[0].fix)
+    assert "VCRedist" in windows and "dumpbin" in windows

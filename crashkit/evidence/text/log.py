@@ -106,10 +106,12 @@ _ENDS = frozenset({"process-end", "shell", "shell-killed", "exit-status", "gdb-s
 # Kinds of lines that are known by so little that another form of the same line may show more; what tells most of them first.
 _ASSERTED = "c-assert-part"
 _VAGUE = (_ASSERTED, hearsay.KIND)
+_NOT_LOADED = "library-missing"
+_MAY_BE_SURVIVED = (_ASSERTED, _NOT_LOADED)
 _FRAME = re.compile(r"\s{0,40}(?:[|E] {1,8})?File \"[^\"]{1,1000}\", line \d{1,9}(?:, in |$)")
 """The line before a source line in a traceback: what that says are a program's names, and nobody's words."""
 _WARNS = re.compile(r"\bWARN(?:ING)?\b|\b[Ww]arning\b|\b[Cc]ontinuing\b|\b[Ii]gnor(?:ed|ing)\b|\b[Nn]on-?fatal\b")
-"""After an assertion of which a program says so, it goes on: the mark is a prefix that would be taken off."""
+"""After an assertion or a failed import of which a program says so, it goes on: the mark is a prefix that would be taken off."""
 
 _COMPARED = re.compile(
     r"^ {0,20}(?:E {1,20}|(?:FAILED|ERROR) [^ ]{1,300} - )?(?:(?:AssertionError: )?assert (?=['\"(\[{<]|not\b)|\+ {1,40}(?:where|and) )"
@@ -143,6 +145,11 @@ def _quoted_in_patches(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogL
     return tuple(
         msgspec.structs.replace(line, fields={**line.fields, "loosely": "added by a patch"}) if is_added(line) else line for line in lines
     )
+
+
+def _may_be_handled(line: LogLine) -> bool:
+    """An exception without a traceback: somebody may tell of a crash beside it."""
+    return line.kind == _NOT_LOADED or (line.kind == traceback.KIND and "reported_at" not in line.fields)
 
 
 def _supposed(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
@@ -229,24 +236,26 @@ def read_log_input(
             raise
         found = log.with_cut_traceback(said)
     else:
-        file = log.without_others(source.file)
         if alone and found.signal is None and found.stacks is not None and not found.lines:
-            told = log.told(file)
+            told = log.told(source.file)
             signal = log_signal.of_lines(told, None)[0]
             found = msgspec.structs.replace(found, lines=told, signal=signal)
         elif alone and _ENDS.issuperset(line.kind for line in found.lines):
-            reasons = (*log.broken_reasons(file), *log.typed(file), *log.causes_told(file))
+            reasons = (*log.broken_reasons(source.file), *log.typed(source.file), *log.causes_told(source.file))
             found = msgspec.structs.replace(found, lines=(*found.lines, *reasons))
-        elif alone and found.stacks is None and (whole := log.whole_messages(file, found.lines)) != found.lines:
+        elif alone and found.signal is None and found.lines and all(map(_may_be_handled, found.lines)):
+            told = log.told(source.file)
+            found = msgspec.structs.replace(found, lines=(*found.lines, *told), signal=log_signal.of_lines(told, None)[0])
+        elif alone and found.stacks is None and (whole := log.whole_messages(source.file, found.lines)) != found.lines:
             signal, process = log_signal.of_lines(whole, None)
             found = msgspec.structs.replace(found, lines=whole, signal=signal, process=process)
     if alone:
-        file = log.without_others(source.file)
-        found = _with_crashed_thread(log.with_remnants(file, found))
+        found = _with_crashed_thread(log.with_remnants(source.file, found))
     lines = found.lines
     if alone:
+        lines = log.without_others(lines)
         quotations = log.quoted(_supposed(source.file, _survived(source.file, _quoted_in_patches(source.file, lines))))
-        lines = (*quotations, *log.told_causes(file, lines))
+        lines = (*quotations, *log.told_causes(source.file, lines))
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, lines, log.starts))
 
 
@@ -478,10 +487,10 @@ class _Log:
         told = None
         for view in views(text):
             found = self._classifier.classify(view)
+            if found is not None and found[0] in _MAY_BE_SURVIVED and _WARNS.search(text):
+                found = None
             if found is not None and found[0] not in _VAGUE:
                 return found
-            if found is not None and found[0] == _ASSERTED and _WARNS.search(text):
-                found = None
             told = min((told, found), key=lambda one: _VAGUE.index(one[0]) if one is not None else len(_VAGUE))
         return told
 
@@ -674,7 +683,7 @@ class _Log:
         found = []
         for number, row in enumerate(_rows(file, MOST_TYPED), 1):
             known = next((known for view in views(row) if (known := self._classifier.loosely(view))), None)
-            if known is not None and known[0] == _ASSERTED and _WARNS.search(row):
+            if known is not None and known[0] in _MAY_BE_SURVIVED and _WARNS.search(row):
                 continue
             if known is not None and known[0] not in _SUPPORTING and not hearsay.denies_around(row, known[2]):
                 fields = {**known[1], "loosely": "in other letters"}
@@ -737,19 +746,10 @@ class _Log:
         self._shown = shown
         return self._evidence(chosen, shown, errors)
 
-    def without_others(self, file: BinaryIO) -> BinaryIO:
-        """The text without the whole reports of other crashes than the one that is shown: their words tell nothing of it."""
-        starts = sorted(at for told in self._texts.values() for _, reader, at in told if reader.is_whole and reader.crashed_threads)
-        ends = (*starts[1:], None)[: len(starts)]
-        others = [(at, end) for at, end in zip(starts, ends, strict=True) if not self._shown.first <= at <= self._shown.last]
-        if not others or file.seek(0, 2) > MOST_REJOINED:
-            return file
-        file.seek(0)
-        rows = file.read().split(b"\n")
-        for at, end in others:
-            its = slice(at - 1, end and end - 1)
-            rows[its] = [b""] * len(rows[its])
-        return io.BytesIO(b"\n".join(rows))
+    def without_others(self, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
+        """The lines without those that are known to tell of another crash than the one that is shown."""
+        others = {line.line for line in self._lines if line.line and not self._shown.first <= line.line <= self._shown.last}
+        return tuple(line for line in lines if line.line not in others)
 
     def _chosen(self, sources: Sequence[Source], right: Optional[Source], known: Known) -> _Chosen:
         lines = tuple(sorted((line for line in self._lines if line.kind != hearsay.KIND), key=lambda line: line.line or 0))
@@ -818,7 +818,9 @@ class _Log:
             lines = [line for line in lines if line.process == right.who]
             texts = [text for text in texts if text[0] == right.who]
         dumps = [
-            Dump(at, reader.crashed_threads, reader.crashed_stack, reader.is_whole) for _, reader, at in texts if reader.crashed_threads
+            Dump(at, reader.crashed_threads, reader.crashed_stack, reader.process)
+            for _, reader, at in texts
+            if reader.crashed_threads or reader.process is not None
         ]
         if right is None and (any(who for who, _, _ in texts) or any(line.process for line in lines)):
             return [part._replace(threads=frozenset().union(*(dump.threads for dump in dumps))) for part in parts((), ())]

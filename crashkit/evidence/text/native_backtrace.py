@@ -55,7 +55,6 @@ class Backtrace(Reader):
         self._layout = layout
         self._headline = ""
         self._stacks: list[_Stack] = []
-        self.is_whole = layout.of_process
 
     def feed(self, text: str) -> bool:
         """Take the next line; see `Reader.feed`."""
@@ -118,10 +117,9 @@ class Backtrace(Reader):
         return any(name in self.fields for name in self._layout.facts)
 
     @property
-    def crashed_threads(self) -> frozenset[int]:
-        """The process's own number, where the text is about one process; see `Reader.crashed_threads`."""
-        pid = _number(self.fields.get("pid")) if self._layout.of_process and self.is_crash else None
-        return frozenset() if pid is None else frozenset({pid})
+    def process(self) -> Optional[int]:
+        """See `Reader.process`."""
+        return _number(self.fields.get("pid")) if self._layout.of_process and self.is_crash else None
 
     def finish(self) -> Optional[tuple[Note, ...]]:
         """One note with the facts; None for a text that turned out to be none."""

@@ -39,8 +39,10 @@ class Reader(ABC):
     quotes = False
     """Whether its notes stand at lines of their own (`Note.behind`), and not at the first one of the text."""
 
-    is_whole = False
-    """Whether the text is all that tells of a crash, so that what stands before it tells of another."""
+    @property
+    def process(self) -> Optional[int]:
+        """The number of the only process that the text is about, where it is all that tells of its crash: a text with another one, too."""
+        return None
 
     @property
     def crashed_threads(self) -> frozenset[int]:

@@ -37,11 +37,15 @@ class Dump(NamedTuple):
     threads: frozenset[int]
     stack: tuple[tuple[Optional[str], Optional[int]], ...] = ()
     """File and line of each Python frame of the thread that crashed."""
-    whole: bool = False
-    """Whether it is a report to which nothing before its first line belongs."""
+    process: Optional[int] = None
+    """Of a report that is all that tells of this process's crash: nothing before its first line belongs to it."""
 
-    def is_of_another(self, threads: frozenset[int], stack: Sequence[tuple[Optional[str], Optional[int]]]) -> bool:
+    def is_of_another(
+        self, threads: frozenset[int], stack: Sequence[tuple[Optional[str], Optional[int]]], process: Optional[int] = None
+    ) -> bool:
         """Whether it is of another process than the dumps before it, with these threads, of which the last one stood there."""
+        if process is not None and self.process not in (None, process):
+            return True
         if not threads or not self.threads:
             return False
         apart = any(one != other for one, other in zip(self.stack, stack, strict=False))
@@ -66,19 +70,21 @@ def parts(lines: Sequence[LogLine], dumps: Iterable[Dump]) -> list[Part]:
     found: list[Part] = []
     first, last, threads, ended = 1, 0, frozenset[int](), False
     stack: tuple[tuple[Optional[str], Optional[int]], ...] = ()
+    process: Optional[int] = None
     marks: list[tuple[int, Dump | LogLine]] = [(dump.line, dump) for dump in dumps]
     marks += [(line.line, line) for line in lines if line.line is not None]
     for number, mark in sorted(marks, key=lambda one: (one[0], isinstance(one[1], LogLine))):
         is_end = isinstance(mark, LogLine) and mark.kind in _ENDS
-        another = isinstance(mark, Dump) and mark.is_of_another(threads, stack)
+        another = isinstance(mark, Dump) and mark.is_of_another(threads, stack, process)
         if another or (ended and not is_end and _begins(number, marks)):
-            if isinstance(mark, Dump) and mark.whole:
+            if isinstance(mark, Dump) and mark.process is not None:
                 last = number - 1
             found.append(Part(first, last, threads))
-            first, threads, ended = last + 1, frozenset(), False
+            first, threads, process, ended = last + 1, frozenset(), None, False
         if isinstance(mark, Dump):
             threads |= mark.threads
             stack = mark.stack
+            process = mark.process or process
         if isinstance(mark, Dump) or is_end:
             last = number
         ended = ended or is_end
