@@ -60,7 +60,9 @@ def recursion_in_c(case: Case) -> Outcome:
     cycle, count = _cycle(stack, _many(case))
     if not cycle or _repeated(stack) & set(cycle):
         return no("Python functions are part of the recursion")
-    kind, function = next(_known(cycle), ("nested", cycle[-1]))
+    # Where the stack was used up, any function of the cycle may be the innermost: it is known by the one that was called first.
+    entered = next((frame.name for frame in reversed(stack.natives) if frame.name in cycle), cycle[-1])
+    kind, function = next(_known(cycle), ("nested", entered))
     return Outcome(True, outcome.evidence, {"cycle": _told(cycle), kind: function, **_depth(cycle, count)})
 
 
