@@ -153,6 +153,25 @@ def test_of_the_reports_of_two_processes_the_last_is_told(
     assert ("from line" in said.message) != as_file
 
 
+def test_faulthandlers_dump_of_the_same_crash_is_no_second_one(tmp_path: Path) -> None:
+    report = ips.as_text((REPORTS / "null-pointer.ips").read_bytes())
+    assert report is not None
+    log = tmp_path / "posted.log"
+    dump = 'Fatal Python error: Segmentation fault\n\nCurrent thread 0x00000001f4a3 (most recent call first):\n  File "a.py", line 3 in f\n'
+    log.write_text(f"{report.text}\n{dump}")
+    crash = analyze(log)
+    assert [finding.id for finding in crash.findings] == ["null-deref"]
+    assert not any("2 crashes" in error.message for error in crash.soft_errors)
+
+
+def test_what_is_written_between_two_reports_counts(tmp_path: Path) -> None:
+    first, second = (REPORTS / "objc-fork.ips").read_text(), (REPORTS / "null-pointer.ips").read_text().replace("4711", "815")
+    shown = [told.text for told in map(ips.as_text, (first.encode(), second.encode())) if told is not None]
+    log = tmp_path / "posted.log"
+    log.write_text("\nI had mixed libomp and libiomp5, that was the reason: two OpenMP runtimes are loaded.\n\n".join(shown))
+    assert "duplicate-openmp-runtime" in [finding.id for finding in analyze(log).findings]
+
+
 def test_the_thread_that_crashed_may_have_no_frames(tmp_path: Path) -> None:
     """Then no other one is blamed, whether a number or only the mark says which it is."""
     threads = json.loads((REPORTS / "null-pointer.ips").read_text().partition("\n")[2])["threads"]
