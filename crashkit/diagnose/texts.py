@@ -18,7 +18,7 @@ from crashkit.naming.failing import extension, failing, said
 from crashkit.naming.interrupted import handler_at, handler_said
 from crashkit.naming.machinery import python_call
 from crashkit.naming.own_code import installed_as, is_own
-from crashkit.naming.values import bad_pointer, zeros
+from crashkit.naming.values import bad_pointer, number, zeros
 
 _NAME = re.compile(r"\{(?P<name>[a-z_]\w*)(?:\|(?P<otherwise>[^{}]*))?\}")
 
@@ -53,8 +53,9 @@ _SHOW = str.maketrans("\ue000\ue001", "{}")
 def names(case: Case) -> dict[str, str]:
     """What every text can use: signal, address, fault_file or else fault_memory (what is mapped there), function, thread, python (the
     user's own line, or else a library's), own_python (nothing but the user's own), source, executable, command (to type again), culprit and
-    culprit_value (the variable that was used as a pointer), zero (the only variable of the line that is 0, where an integer division
-    failed), parameter and callee (where that is a library's own), extension, extension_file and package (of the function that failed),
+    culprit_value (the variable that was used as a pointer), misused (its value, if that is the fault address and not 0), zero (the only
+    variable of the line that is 0, where an integer division failed), parameter and callee (where that is a library's own), extension,
+    extension_file and package (of the function that failed),
     core, live_pid, env_NAME, blocking_run, unseen (where the faulting instruction is not known), no_stack (where that of the dead process
     is not known), own_stack (else: its line), handler and interrupted (a signal handler that failed, and the line that it interrupted),
     handler_name (its name in C), what a GPU core shows first, what an assertion of a kernel checks, what (the message of a C++ exception)
@@ -148,6 +149,8 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
         # A library's parameter is not a variable that the user has.
         found["culprit" if wrong.frame is frame else "parameter"], found["culprit_value"] = wrong.name, wrong.text
         found["callee"] = wrong.frame.function
+        if (value := number(wrong.text)) and case.crash.signal is not None and value == case.crash.signal.address:
+            found["misused"] = f"the number {value} as a pointer"
     else:
         found["blamed"] = _blamed(stack, case)
     if (native := _foreign(stack, case)) is not None:

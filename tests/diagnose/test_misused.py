@@ -73,6 +73,18 @@ def test_what_lies_before_a_guard(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_number_is_no_null_pointer(tmp_path: Path) -> None:
+    program = tmp_path / "orders.py"
+    program.write_text(
+        "import ctypes\nlibc, count, buffer = ctypes.CDLL(None), 4711, ctypes.create_string_buffer(64)\n"
+        "def label(number):\n    libc.sprintf(buffer, b'order %s', number)\nlabel(count)\n"
+    )
+    crash = analyze(python_crash(program, python=an_interpreter()).core)
+    assert crash.signal is not None and ": 4711 was used as a pointer: a number, or a null pointer plus " in (crash.signal.detail or "")
+    assert " used the number 4711 as a pointer (fault address " in (crash.findings[0].summary or "")
+
+
+@pytest.mark.slow
 def test_minus_one_need_not_be_an_error(tmp_path: Path) -> None:
     signal = crash_of("minus_one()", tmp_path).signal
     assert signal is not None and "or memory that is filled with 0xff" in (signal.detail or "")

@@ -427,7 +427,7 @@ def _segmentation_fault(signal: Signal, scene: _Scene) -> Signal:
     if special:
         return _reason(signal, special[0], f"{what}: {special[1]}{quote}")
     if _is_null(address, access, scene) and signal.code == _SEGV_MAPERR:
-        return _reason(signal, "null-pointer", f"{what}: {_null(address)}{quote}")
+        return _reason(signal, "null-pointer", f"{what}: {_null(address, access, scene)}{quote}")
     mapping = scene.mapping_at(address)
     if signal.code == _SEGV_ACCERR:
         return _forbidden(signal, mapping, what, quote, scene)
@@ -530,9 +530,11 @@ def _small_number(access: Access | None, scene: _Scene) -> int | None:
     return base if is_null(base) and base % _WORD else None
 
 
-def _null(address: int) -> str:
+def _null(address: int, access: Access | None, scene: _Scene) -> str:
     if address == 0:
         return "a null pointer"
+    if access is not None and access.base is not None and access.index is None and scene.registers.get(access.base) == address:
+        return f"{address} was used as a pointer: a number, or a null pointer plus an offset"
     if address >= _KERNEL_HALF:
         return f"a null pointer minus an offset of {_bytes(_TOP - address)}"
     return f"a null pointer plus an offset of {_bytes(address)}"
