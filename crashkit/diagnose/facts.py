@@ -81,8 +81,6 @@ _MAY_BE_NULL = regex(
 _COPIES = regex(r"_*(?:str|mem|wcs|wmem|raw)[a-z]\w*")
 """Functions of the C library that use the pointers of their caller; those written in assembler have no arguments in gdb."""
 
-_NO_CODE = 0x10000
-"""Linux maps nothing below vm.mmap_min_addr, 64 KiB by default."""
 _EVALUATION = regex(r"_?PyEval_EvalFrame\w*")
 _BYTECODE_LOCKS = regex(
     r"PyThread_acquire_lock(_timed)?|lock_acquire\w*|rlock_acquire\w*|_PyParkingLot_Park|PyCOND_\w+|_?PyMutex_Lock\w*|_PySemaphore_Wait"
@@ -506,14 +504,19 @@ def program_counter_zero(case: Case) -> Outcome:
     return no("the innermost frame is not at address 0")
 
 
+def _is_no_code(pc: Optional[int]) -> bool:
+    """Whether nothing can be mapped there; a null pointer to a table of functions leads to less than 0x100."""
+    return pc is not None and pc >= 0x100 and is_null(pc)
+
+
 def program_counter_small(case: Case) -> Outcome:
     """The innermost frame is in the first 64 KiB, where no code can be, and not at 0: a call through a number."""
     stack = case.crashed
     first, *others = stack.natives if stack is not None and stack.natives else (None,)
-    if stack is None or first is None or first.frame.function is not None or not 0x100 <= (first.frame.pc or 0) < _NO_CODE:
+    if stack is None or first is None or first.frame.function is not None or not _is_no_code(first.frame.pc):
         return no("the innermost frame may be code")
     # People shorten addresses.
-    if not any((other.frame.pc or 0) >= _NO_CODE for other in others):
+    if all(other.frame.pc is None or is_null(other.frame.pc) for other in others):
         return no("no frame has a whole address")
     place = Evidence(text=f"the innermost frame is at {first.frame.pc:#x}", thread=stack.thread.tid, frame=first.index)
     return Outcome(True, (place,), {"target": f"{first.frame.pc:#x}"})
