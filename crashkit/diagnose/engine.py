@@ -208,8 +208,9 @@ def _rank(match: Match) -> tuple[bool, int, bool, int, int, str]:
 
 def _finding(match: Match, case: Case, followers: Iterable[Match]) -> Finding:
     signature = match.signature
-    of_crash = names(case)
-    known = {**of_crash, **match.fields, **({"signal": of_crash["signal"]} if "signal" in of_crash else {})}
+    known = {**names(case), **match.fields}
+    if case.crash.signal is not None:
+        known["signal"] = case.crash.signal.name  # a line may name it in words of its own
     follows = tuple(
         Evidence(text=f"{follower.signature.title}: follows from this") for follower in followers if not follower.signature.general
     )

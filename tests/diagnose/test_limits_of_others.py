@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from crashkit.evidence.text.log_patterns import line_patterns
 from crashkit.model import Crash
-from crashkit.pipeline import analyze
 
 # The program's line: who ended the process, and how the first fix begins.
 MEMORY = {
@@ -59,18 +57,6 @@ TIME = {
     "Build timed out (after 2 hours). Marking the build as aborted.": ("2 hours", "Terminate a build"),
 }
 KERNELS_FIXES = ("docker run", "sudo systemctl set-property", "cat /sys/fs/cgroup")
-
-
-@pytest.fixture
-def told(tmp_path: Path) -> Callable[[str], Crash]:
-    """The analysis of a log with that line."""
-
-    def read(line: str) -> Crash:
-        log = tmp_path / "app.log"
-        log.write_text(f"{line}\n")
-        return analyze(log)
-
-    return read
 
 
 @pytest.mark.parametrize(("line", "expected"), MEMORY.items())

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from crashkit.errors import EvidenceError
 from crashkit.model import Crash
-from crashkit.pipeline import analyze
 
 DLOPEN = "(mach-o file, but is an incompatible architecture (have 'x86_64', need 'arm64e'))"
 CHROMIUM = "../../sandbox/linux/seccomp-bpf-helpers/sigsys_handlers.cc:**CRASHING**:seccomp-bpf failure in syscall 0332"
@@ -146,18 +144,6 @@ NOT = {
     "Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open shared object file: No such file or "
     "directory\nSegmentation fault": "library-not-loaded",
 }
-
-
-@pytest.fixture
-def told(tmp_path: Path) -> Callable[[str], Crash]:
-    """The analysis of a log with that text."""
-
-    def read(text: str) -> Crash:
-        log = tmp_path / "app.log"
-        log.write_text(f"{text}\n")
-        return analyze(log)
-
-    return read
 
 
 @pytest.mark.parametrize(("text", "expected"), FIRST.items())

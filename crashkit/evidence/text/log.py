@@ -742,9 +742,8 @@ class _Log:
         if right is not None and len(sources) > 1:
             errors = (*errors, _several_sources(sources, right))
         chosen = self._chosen(sources, right, known)
-        shown = right_one(chosen.crashes, known.threads)
-        self._shown = shown
-        return self._evidence(chosen, shown, errors)
+        self._shown = right_one(chosen.crashes, known.threads)
+        return self._evidence(chosen, self._shown, errors)
 
     def without_others(self, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
         """The lines without those that are known to tell of another crash than the one that is shown."""

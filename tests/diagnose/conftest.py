@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from crashkit.model import Crash
+from crashkit.pipeline import analyze
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Callable[[str], Crash]:
+    """The analysis of a log with that text."""
+
+    def read(text: str) -> Crash:
+        log = tmp_path / "app.log"
+        log.write_text(f"{text}\n")
+        return analyze(log)
+
+    return read
