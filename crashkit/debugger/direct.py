@@ -16,6 +16,7 @@ from crashkit.evidence.core.describe import Scene
 from crashkit.evidence.core.modules import torch_storage
 from crashkit.evidence.core.walk import names, walk
 from crashkit.interpreter.accessed import Accessed
+from crashkit.interpreter.c_stacks import CStackRanges
 from crashkit.interpreter.finding import Absent, Module, absent
 from crashkit.interpreter.forward import ForwardLine
 from crashkit.interpreter.frames import FrameState
@@ -30,7 +31,6 @@ from crashkit.interpreter.task_locks import ReadSource
 from crashkit.interpreter.tasks import Tasks, TaskState
 from crashkit.interpreter.view import View
 from crashkit.interpreter.visited import NativeState
-from crashkit.memory import mapping_at
 from crashkit.model import AccessedArray, Address, Crash, Greenlet, PendingSignal, PythonFrame, Raised, SoftError, Task
 from crashkit.naming.own_code import is_own
 from crashkit.naming.signals import signal_name
@@ -256,13 +256,13 @@ class DirectReader:
         read = self._state.greenlets()
         found = read.found
         places = {greenlet.address: index for index, greenlet in enumerate(found)}
-        owners = self._owners_of_stacks(crash)
+        stacks = CStackRanges(self._core)
         greenlets = tuple(
             Greenlet(
                 address=Address(one.address),
                 type=one.type,
                 state=one.state,
-                thread=owners(one.stack) if one.stack is not None else None,
+                thread=stack.tid if one.stack is not None and (stack := stacks.at(one.stack)) is not None else None,
                 main=one.is_main,
                 parent=places.get(one.parent) if one.parent is not None else None,
                 frames=tuple(self._frame(frame, False) for frame in one.frames),
@@ -286,28 +286,6 @@ class DirectReader:
             if lines := state.forward(pointer, size) if pointer else []:
                 threads[index] = replace(threads[index], forward=tuple(map(_forward, lines[:_FORWARD_LINES])))
         return replace(crash, threads=tuple(threads))
-
-    def _owners_of_stacks(self, crash: Crash) -> Callable[[int], Optional[int]]:
-        """The tid of the thread in whose C stack an address is.
-
-        That is the mapping where its stack pointer was; where a handler of a signal has a stack of its own, the one where glibc keeps
-        the thread's variables, at the end of its stack.
-        """
-        mappings, pointer = self._core.mappings(), self._core.architecture.stack_pointer
-        known: dict[int, int] = {}
-        for tid, address in (
-            *((thread.tid, thread.registers.get(pointer)) for thread in crash.threads),
-            *((thread.tid, thread.pthread) for thread in crash.threads),
-        ):
-            mapping = mapping_at(mappings, address) if address is not None else None
-            if mapping is not None and tid is not None:
-                known.setdefault(int(mapping.start), tid)
-
-        def owner(address: int) -> Optional[int]:
-            mapping = mapping_at(mappings, address)
-            return known.get(int(mapping.start)) if mapping is not None else None
-
-        return owner
 
     def _threads(self) -> Iterator[tuple[int, PythonThread]]:
         """With their tids, those of the newest interpreter first."""

@@ -3,12 +3,14 @@ frame there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
 from crashkit.evidence.core import signal_frame
+from crashkit.evidence.core.thread_stack import thread_stack
 from crashkit.interpreter.search import Ranges
 from crashkit.memory import Memory
+from crashkit.model import Mapping
 
 
 def interrupted(memory: Memory, stack_pointer: int) -> int:
@@ -34,21 +36,31 @@ class CStackRanges:
 
     def __init__(self, memory: Memory) -> None:
         self._memory, self._writable = memory, Ranges(memory, writable=True)
-        self._stacks = [CStack(*stack, thread.tid) for thread in memory.threads() for stack in self._of(thread.registers)]
+        names = memory.architecture
+        pointers = [interrupted(memory, thread.registers.get(names.stack_pointer, 0)) for thread in memory.threads()]
+        descriptors = [thread.registers.get(names.thread_pointer or "", 0) for thread in memory.threads()]
+        self._places = sorted((*pointers, *descriptors))
+        each = zip(memory.threads(), pointers, descriptors, strict=True)
+        self._stacks = [CStack(*stack, thread.tid) for thread, pointer, own in each for stack in self._of(pointer, own)]
 
     def at(self, address: int) -> Optional[CStack]:
         """The one on which this address lies; None if there is none, or more than one may have it."""
         found = [stack for stack in self._stacks if stack.holds(address)]
         return found[0] if len(found) == 1 else None
 
-    def _of(self, registers: Mapping[str, int]) -> Iterator[tuple[int, int]]:
-        """Where the stack of a thread with these registers may be: below the C library's own data, of which the kernel makes one mapping
-        with a thread's stack, but for the first thread's, and from its stack pointer on."""
-        names = self._memory.architecture
-        pointer = interrupted(self._memory, registers.get(names.stack_pointer, 0))
-        descriptor = registers.get(names.thread_pointer or "", 0)
+    def _of(self, pointer: int, descriptor: int) -> Iterator[tuple[int, int]]:
+        """Where the stack may be of a thread with this stack pointer, and with the C library's own data about it at `descriptor`.
+
+        It ends there: the kernel makes one mapping of both, but for the first thread's.
+        """
         at_pointer, at_descriptor = self._writable.at(pointer), self._writable.at(descriptor)
         if at_descriptor is not None:
-            yield int(at_descriptor.start), descriptor
+            own = thread_stack(self._memory, descriptor)
+            lowest = min(pointer, descriptor) if at_pointer is at_descriptor else descriptor
+            yield own.start if own is not None else self._begin(at_descriptor, lowest), descriptor
         if at_pointer is not None and at_pointer is not at_descriptor:
-            yield pointer, int(at_pointer.end)
+            yield self._begin(at_pointer, pointer), int(at_pointer.end)
+
+    def _begin(self, mapping: Mapping, place: int) -> int:
+        """The start of the mapping, or the last place before this one that another thread has in it: see `thread_stack`."""
+        return max([int(mapping.start), *(one for one in self._places if one < place)])

@@ -65,11 +65,13 @@ def _by_c_stack(c_stack: Optional[CStack], links: Links, frames: Sequence[FrameS
     begin: Optional[int] = 0
     for index, frame in enumerate(frames):
         link = links[frame.address]
+        if index + 1 < len(frames) and link == frames[index + 1].address:
+            continue
         if c_stack.holds(link):
             if link > end:
                 return begin
             begin = index + 1
-        elif index + 1 == len(frames) or link != frames[index + 1].address:
+        else:
             # What follows is lost: whether the chain belongs there is not known.
             begin = None
     return None

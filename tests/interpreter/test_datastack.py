@@ -7,6 +7,7 @@ import random
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from crashkit.evidence.core.core import Core
@@ -211,6 +212,24 @@ def test_the_same_of_314() -> None:
     crash = made("3.14 of Debian sid, from a container, debug info")
     with opened(crash.folder.core) as core:
         check_without_states(core, crash.folder.program)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", these_versions("3.13", "3.14"))
+def test_the_same_where_the_c_stacks_of_several_threads_are_one_mapping(python: Interpreter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As since glibc 2.42, if the kernel puts them next to each other: the guard is no mapping of its own."""
+    with opened(python_crash("threads.py", python=python).core) as core:
+        merged: list[Mapping] = []
+        for one in core.mappings():
+            before = merged[-1] if merged else one
+            of_stacks = before.path is one.path is None and before.permissions == "rw-" and one.permissions in ("rw-", "---")
+            if of_stacks and before.end == one.start:
+                one = msgspec.structs.replace(merged.pop(), end=one.end)
+            merged.append(one)
+        descriptors = [thread.registers[core.architecture.thread_pointer or ""] for thread in core.threads()]
+        assert len({mapping_at(merged, one) for one in descriptors}) < len({mapping_at(core.mappings(), one) for one in descriptors})
+        monkeypatch.setattr(core, "mappings", lambda: merged)
+        check_without_states(core)
 
 
 def check_without_states(core: Core, file: Path | None = None) -> None:

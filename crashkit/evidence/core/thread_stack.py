@@ -12,7 +12,7 @@ from typing import Optional
 
 import msgspec
 
-from crashkit.evidence.core.core import Core
+from crashkit.memory import Memory
 from crashkit.model import Address, Mapping
 
 _PAGE = 4096
@@ -30,15 +30,15 @@ class ThreadStack(msgspec.Struct, frozen=True):
     """Size of the guard in bytes."""
 
 
-def thread_stack(core: Core, thread_pointer: Optional[int]) -> Optional[ThreadStack]:
+def thread_stack(memory: Memory, thread_pointer: Optional[int]) -> Optional[ThreadStack]:
     """The stack of the thread; None for the main thread, without glibc, without that memory, or where the thread pointer is no descriptor.
 
     `stackblock`, `stackblock_size` and `guardsize` are adjacent in the descriptor, at an offset that varies between glibc versions. The
     descriptor is inside the stack, and these are the only three adjacent words that describe a range around it.
     """
-    if thread_pointer is None or not core.architecture.descriptor_at_thread_pointer:
+    if thread_pointer is None or not memory.architecture.descriptor_at_thread_pointer:
         return None
-    data = core.read(thread_pointer, _DESCRIPTOR)
+    data = memory.read(thread_pointer, _DESCRIPTOR)
     words = struct.unpack_from(f"<{len(data) // 8}Q", data)
     for start, size, guard in zip(words, words[1:], words[2:], strict=False):
         if start and not (start | size | guard) % _PAGE and start <= thread_pointer < start + size and guard < size:
