@@ -26,6 +26,7 @@ from crashkit.evidence.gpu.allocator import masked, read_snapshot
 from crashkit.model import Crash
 from crashkit.pipeline import analyze
 from crashkit.secrets.text import MASK
+from tests.collect.watched import WATCHED
 from tests.gpu_cores import DUMPS, data
 
 from .conftest import Crashkit, private
@@ -48,13 +49,14 @@ class <lambda>(torch.nn.Module):
         return (relu,)
 """
 """As torch 2.13 wrote it with TORCH_COMPILE_DEBUG=1."""
-COMMAND = """
+COMMAND = (
+    WATCHED
+    + """
 import os, resource, subprocess, sys, time
 # What compiles kernels lives for seconds: of a process that was never seen, nobody knows the working directory. Who has seen a child of
 # ours, of which it then holds a descriptor, has seen us.
 child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
-watcher = f"/proc/{os.getppid()}/fd"
-while not any("pidfd" in os.readlink(f"{watcher}/{name}") for name in os.listdir(watcher) if os.path.lexists(f"{watcher}/{name}")):
+while not watched():
     time.sleep(0.01)
 child.communicate()
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -70,6 +72,7 @@ if snapshot:
 open(where, "wb").write(open(dump, "rb").read())
 os.abort()
 """
+)
 
 
 @pytest.fixture

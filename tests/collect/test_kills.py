@@ -10,6 +10,7 @@ import pytest
 from crashkit.collect.host.snapshot import Stat
 from crashkit.collect.supervise.supervisor import _has_ended_or_could_not
 from tests.collect.conftest import Crashkit
+from tests.collect.watched import WATCHED
 
 KILLS = """
 import subprocess, sys
@@ -24,13 +25,7 @@ for one in (child, *others):
 {end}
 """
 # Until crashkit has found the child: what it does not know leaves no trace.
-LOOK = "import os, time\nwhile sum('pidfd' in os.readlink(one) for one in descriptors()) < {children}: time.sleep(0.02)"
-DESCRIPTORS = """
-def descriptors():
-    parent = f"/proc/{os.getppid()}/fd"
-    for name in os.listdir(parent):
-        if os.path.lexists(f"{parent}/{name}"): yield f"{parent}/{name}"
-"""
+LOOK = "import os, time\nwhile watched() < {children}: time.sleep(0.02)"
 
 
 def program(end: str, children: int) -> str:
@@ -49,7 +44,7 @@ def program(end: str, children: int) -> str:
     ids=["ends well", "fails", "lives on"],
 )
 def test_a_process_that_was_killed(end: str, reported: int, crashkit: Crashkit) -> None:
-    code = DESCRIPTORS + program(end=end, children=1)
+    code = WATCHED + program(end=end, children=1)
     script = crashkit.script("kills.py", code)
     process = crashkit.start("run", "--no-analyze", "--", "python3", script, stdin=-1)
     if "stdin" in end:
@@ -60,7 +55,7 @@ def test_a_process_that_was_killed(end: str, reported: int, crashkit: Crashkit) 
 
 @pytest.mark.slow
 def test_of_several_the_first_may_be_why_it_failed(crashkit: Crashkit) -> None:
-    crashkit.run("python3", crashkit.script("kills.py", DESCRIPTORS + program(end="sys.exit(1)", children=3)))
+    crashkit.run("python3", crashkit.script("kills.py", WATCHED + program(end="sys.exit(1)", children=3)))
     assert [crash["signal_name"] for crash in crashkit.crashes()] == ["SIGKILL"]
 
 
@@ -68,7 +63,7 @@ def test_of_several_the_first_may_be_why_it_failed(crashkit: Crashkit) -> None:
 def test_what_follows_from_another_crash_is_not_reported(crashkit: Crashkit) -> None:
     """The command kills the rest once one of its processes has crashed."""
     end = "subprocess.run([sys.executable, '-c', 'import os; os.abort()'])\nsys.exit(1)"
-    crashkit.run("python3", crashkit.script("kills.py", DESCRIPTORS + program(end=end, children=1)))
+    crashkit.run("python3", crashkit.script("kills.py", WATCHED + program(end=end, children=1)))
     assert [crash["signal_name"] for crash in crashkit.crashes()] == ["SIGABRT"]
 
 
@@ -88,7 +83,7 @@ def test_what_follows_from_another_crash_is_not_reported(crashkit: Crashkit) -> 
 def test_helpers_that_are_killed_because_of_an_exception(end: str, blamed: Optional[int], crashkit: Crashkit) -> None:
     """As Ray kills its agents when an actor's exception ends the driver."""
     code = program(end=f"print(*(one.pid for one in (child, *others)), flush=True)\n{end}", children=3)
-    done = crashkit.run("python3", crashkit.script("kills.py", DESCRIPTORS + code), options=("--no-analyze", "--on-exit", "never"))
+    done = crashkit.run("python3", crashkit.script("kills.py", WATCHED + code), options=("--no-analyze", "--on-exit", "never"))
     pids = [int(word) for word in done.stdout.split()]
     assert done.returncode == 1 and len(pids) == 3
     assert [crash["pid"] for crash in crashkit.crashes()] == ([] if blamed is None else [pids[blamed]])
@@ -107,7 +102,7 @@ import os, subprocess, sys, time
 framework = subprocess.Popen([sys.executable, "framework.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 framework.stdout.readline()
 own = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
-while sum('pidfd' in os.readlink(one) for one in descriptors()) < 3: time.sleep(0.02)
+while watched() < 3: time.sleep(0.02)
 framework.communicate(b"\\n")
 own.kill()
 print(own.pid, flush=True)
@@ -119,7 +114,7 @@ sys.stdin.readline()
 def test_helpers_of_a_framework_that_ends_before_the_command(crashkit: Crashkit) -> None:
     """The command takes its time to end: who was killed by somebody that lives on is reported by then, and who was cleaned up is not."""
     crashkit.script("framework.py", FRAMEWORK)
-    script = crashkit.script("slow.py", DESCRIPTORS + SLOW_END)
+    script = crashkit.script("slow.py", WATCHED + SLOW_END)
     process = crashkit.start("run", "--no-analyze", "--", "python3", script, stdin=-1)
     assert process.stdout is not None and process.stderr is not None
     pid = process.stdout.readline().strip()
@@ -143,7 +138,7 @@ import os, signal, subprocess, sys, time
 framework = subprocess.Popen([sys.executable, "framework.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 framework.stdout.readline()
 own = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
-while sum('pidfd' in os.readlink(one) for one in descriptors()) < 3: time.sleep(0.02)
+while watched() < 3: time.sleep(0.02)
 framework.stdin.write(b"\\n"); framework.stdin.flush()
 framework.stdout.readline()
 os.waitid(os.P_PID, framework.pid, os.WSTOPPED | os.WNOWAIT)
@@ -159,7 +154,7 @@ framework.wait()
 def test_a_framework_that_had_no_time_to_end(crashkit: Crashkit) -> None:
     """As on a machine that is busy with something else: it was stopped before it could end."""
     crashkit.script("framework.py", STOPS)
-    process = crashkit.start("run", "--no-analyze", "--", "python3", crashkit.script("slow.py", DESCRIPTORS + WHILE_STOPPED), stdin=-1)
+    process = crashkit.start("run", "--no-analyze", "--", "python3", crashkit.script("slow.py", WATCHED + WHILE_STOPPED), stdin=-1)
     assert process.stdout is not None and process.stderr is not None
     pid = process.stdout.readline().strip()
     assert f"[{pid}] died of SIGKILL" in process.stderr.readline()
@@ -183,7 +178,7 @@ AFTER_A_CRASH = """
 import os, subprocess, sys, time
 sleeps = [sys.executable, "-c", "import time; time.sleep(1000)"]
 first, helper = [subprocess.Popen(sleeps) for _ in range(2)]
-while sum('pidfd' in os.readlink(one) for one in descriptors()) < 2: time.sleep(0.02)
+while watched() < 2: time.sleep(0.02)
 first.kill()
 print(first.pid, flush=True)
 sys.stdin.readline()
@@ -195,7 +190,7 @@ sys.exit(subprocess.call([sys.executable, "-c", "import time; time.sleep(4)"]) o
 @pytest.mark.slow
 def test_what_is_killed_after_a_crash_follows_from_it(crashkit: Crashkit) -> None:
     """As Ray's driver kills its raylet because an actor was killed, and takes longer to end than to clean up."""
-    process = crashkit.start("run", "--no-analyze", "--", "python3", crashkit.script("after.py", DESCRIPTORS + AFTER_A_CRASH), stdin=-1)
+    process = crashkit.start("run", "--no-analyze", "--", "python3", crashkit.script("after.py", WATCHED + AFTER_A_CRASH), stdin=-1)
     assert process.stdout is not None and process.stderr is not None
     pid = process.stdout.readline().strip()
     assert f"[{pid}] died of SIGKILL" in process.stderr.readline()
@@ -219,6 +214,6 @@ sys.exit(1)
 @pytest.mark.slow
 def test_a_server_that_says_whom_it_kills_is_no_unknown_sender(crashkit: Crashkit) -> None:
     """uWSGI's own lines: the one on the terminal says what the report does."""
-    done = crashkit("run", "--", "python3", crashkit.script("server.py", DESCRIPTORS + SERVER.format(look=LOOK.format(children=1))))
+    done = crashkit("run", "--", "python3", crashkit.script("server.py", WATCHED + SERVER.format(look=LOOK.format(children=1))))
     (told,) = [line for line in done.stderr.splitlines() if "died of SIGKILL" in line]
     assert "sender unknown" not in told and "(The server gave up on a worker that did not answer (worker timeout))" in told
