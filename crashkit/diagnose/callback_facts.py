@@ -63,7 +63,7 @@ def called_function_freed(case: Case) -> Outcome:
 def in_callbacks_memory(case: Case) -> Outcome:
     """The innermost frame is in a small piece of memory that can be written and executed, as libffi and cffi take it for callbacks, and a
     library called it."""
-    native = next(iter(case.crashed.natives), None) if case.crashed is not None else None
+    native = case.crashed.innermost if case.crashed is not None else None
     if case.crashed is None or native is None or native.frame.pc is None or not case.crash.mappings:
         return unknown("where the crashed thread was running, and what was mapped")
     mapping = mapping_at(case.crash.mappings, native.frame.pc)

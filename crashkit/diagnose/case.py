@@ -82,6 +82,11 @@ class Stack:
             return [(None, frame) for frame in self.thread.python_frames]
         return [(index, frame) for index, frame in enumerate(self.thread.frames) if isinstance(frame, PythonFrame)]
 
+    @property
+    def innermost(self) -> Optional[Native]:
+        """The innermost native frame; None where none is known."""
+        return next(iter(self.natives), None)
+
     @cached_property
     def failing(self) -> list[Native]:
         """Native frames from the one that failed on: without the machinery that aborts."""

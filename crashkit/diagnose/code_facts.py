@@ -20,7 +20,7 @@ _LIBRARY = regex(r"\.so(?:\.[\d.]{1,40})?$")
 
 def gap_among_libraries(case: Case) -> Outcome:
     """The address that was executed lies in a gap among what is mapped of libraries, as one leaves that is unloaded."""
-    native = next(iter(case.crashed.natives), None) if case.crashed is not None else None
+    native = case.crashed.innermost if case.crashed is not None else None
     if case.crashed is None or native is None or native.frame.pc is None or not case.crash.mappings:
         return unknown("where the crashed thread was running, and what was mapped")
     pc = int(native.frame.pc)

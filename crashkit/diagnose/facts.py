@@ -31,7 +31,7 @@ from crashkit.diagnose.stack_facts import STACK_FACTS
 from crashkit.diagnose.terminate_facts import TERMINATE_FACTS
 from crashkit.diagnose.worker_facts import WORKER_FACTS
 from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame, Thread
-from crashkit.naming.addresses import fill_of, is_null, may_be_stack
+from crashkit.naming.addresses import fill_of, is_no_function, is_null, may_be_stack
 from crashkit.naming.collector import collects_by_record, in_collector, visited
 from crashkit.naming.cuda import DRIVER_LAUNCH, RUNTIME_LAUNCH
 from crashkit.naming.failing import code_in, extension, failing, said
@@ -370,7 +370,7 @@ def collector_visits(case: Case) -> Outcome:
 
 def _by_record(case: Case, stack: Stack) -> bool:
     """Whether the interpreter, which has no names, failed while it was collecting by its own record."""
-    innermost = next(iter(stack.natives), None)
+    innermost = stack.innermost
     interpreter = case.crash.python.executable if case.crash.python else None
     in_interpreter = innermost is not None and bool(innermost.module) and innermost.module == interpreter
     return in_interpreter and in_collector(stack.thread)
@@ -498,28 +498,24 @@ def two_openssl(case: Case) -> Outcome:
 def program_counter_zero(case: Case) -> Outcome:
     """The innermost frame is at address 0: a call through a null pointer."""
     stack = case.crashed
-    first = next(iter(stack.natives), None) if stack is not None else None
+    first = stack.innermost if stack is not None else None
     if stack is not None and first is not None and first.frame.pc == 0:
         return Outcome(True, (Evidence(text="the innermost frame is at address 0", thread=stack.thread.tid, frame=first.index),))
     return no("the innermost frame is not at address 0")
-
-
-def _is_no_code(pc: Optional[int]) -> bool:
-    """Whether nothing can be mapped there; a null pointer to a table of functions leads to less than 0x100."""
-    return pc is not None and pc >= 0x100 and is_null(pc)
 
 
 def program_counter_small(case: Case) -> Outcome:
     """The innermost frame is in the first 64 KiB, where no code can be, and not at 0: a call through a number."""
     stack = case.crashed
     first, *others = stack.natives if stack is not None and stack.natives else (None,)
-    if stack is None or first is None or first.frame.function is not None or not _is_no_code(first.frame.pc):
+    pc = first.frame.pc if first is not None and first.frame.function is None else None
+    if stack is None or first is None or pc is None or not is_no_function(pc):
         return no("the innermost frame may be code")
     # People shorten addresses.
     if all(other.frame.pc is None or is_null(other.frame.pc) for other in others):
         return no("no frame has a whole address")
-    place = Evidence(text=f"the innermost frame is at {first.frame.pc:#x}", thread=stack.thread.tid, frame=first.index)
-    return Outcome(True, (place,), {"target": f"{first.frame.pc:#x}"})
+    place = Evidence(text=f"the innermost frame is at {pc:#x}", thread=stack.thread.tid, frame=first.index)
+    return Outcome(True, (place,), {"target": f"{pc:#x}"})
 
 
 def jumped_to_address(case: Case) -> Outcome:
@@ -528,7 +524,7 @@ def jumped_to_address(case: Case) -> Outcome:
     if isinstance(address, Outcome):
         return address
     stack = case.crashed
-    first = next(iter(stack.natives), None) if stack is not None else None
+    first = stack.innermost if stack is not None else None
     if stack is None or first is None or first.frame.pc is None:
         return unknown("where the crashed thread was running")
     if first.frame.pc == address:

@@ -46,7 +46,7 @@ def freed_no_block(case: Case) -> Outcome:
     signal, stack = case.crash.signal, case.crashed
     if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None or stack is None:
         return unknown("the fault address")
-    first = next(iter(stack.natives), None)
+    first = stack.innermost
     if first is None or _looking(first) is None:
         return no("it did not fail in free() or realloc()")
     given = signal.address + _SIZE

@@ -25,7 +25,7 @@ def ran_to_end_of_memory(case: Case) -> Outcome:
         return unknown("the fault address")
     if not case.crash.mappings:
         return unknown("the mappings of the process")
-    first = next(iter(stack.natives), None)
+    first = stack.innermost
     name = libc_name(first.name) if first is not None else ""
     if first is None or _GOES_THROUGH.fullmatch(name) is None:
         return no("it did not fail in a function that goes through memory")

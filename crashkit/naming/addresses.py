@@ -7,6 +7,8 @@ import msgspec
 NULL_AREA = 0x10000
 """Below this address nothing can be mapped (vm.mmap_min_addr, 64 KiB by default): it is a null pointer plus an offset."""
 
+_LONGEST_TABLE = 0x100
+
 END = 1 << 47
 """Where the addresses of a process end on x86-64, and later than they do on AArch64."""
 _STACKS = ((0xBF00_0000, 0xC000_0000), (0xFF00_0000, 1 << 32), (0x7F << 32, 1 << 39), (END - (1 << 36), END))
@@ -44,6 +46,12 @@ _FILLS = {
 def is_null(address: int) -> bool:
     """Whether the address is a null pointer plus the offset of a field or element."""
     return 0 <= address < NULL_AREA
+
+
+def is_no_function(address: int) -> bool:
+    """Whether a call that leads there was one of a number: nothing can be mapped so low, and a null pointer to a table of functions leads
+    lower."""
+    return _LONGEST_TABLE <= address < NULL_AREA
 
 
 def may_be_stack(address: int) -> bool:

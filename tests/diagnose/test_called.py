@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from crashkit.diagnose import diagnose, load_catalog
 from crashkit.model import Address, Crash, Finding, Mapping, Signal
 from crashkit.pipeline import analyze
+from crashkit.report.wording import sentence
 from tests.crashes import CRASHERS, Folder, Interpreter, python_crash, some_interpreters
 from tests.diagnose.causes import library
 from tests.diagnose.synthetic import crash
@@ -46,6 +47,16 @@ def test_code_that_a_library_made_may_be_no_callback(python: Interpreter) -> Non
     found = analyze(made("generated", python).core).findings
     assert [one.confidence for one in found if one.id == "ctypes-callback-freed"] == ["possible"]
     assert ("null-deref", "certain") in [(one.id, one.confidence) for one in found]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("call", "is_null"), [("small_call", False), ("null_call", True)])
+def test_a_number_that_is_called_is_no_null_pointer(call: str, is_null: bool) -> None:
+    subject = analyze(python_crash("faults.py", call).core)
+    assert subject.signal is not None and subject.signal.access == "execute"
+    assert subject.signal.reason == ("null-pointer" if is_null else "unmapped")
+    for told in (subject.signal.detail or "", sentence(subject)):
+        assert ("null" in told.lower()) == is_null
 
 
 def beside(mappings: tuple[Mapping, ...], address: int) -> list[str]:

@@ -17,7 +17,7 @@ from crashkit.arch.contract import Meaning, Read, SignalInfo, Trap
 from crashkit.arch.operands import Access, Decoded, jump
 from crashkit.model import Address, Signal
 from crashkit.model import Mapping as Range
-from crashkit.naming.addresses import fill_of, is_null
+from crashkit.naming.addresses import fill_of, is_no_function, is_null
 from crashkit.naming.musl import is_musl
 from crashkit.naming.signals import (
     FAULTS,
@@ -446,7 +446,7 @@ _SPECIAL_CODES = {
 
 def _bad_jump(signal: Signal, address: int, scene: _Scene) -> Signal:
     came_from = _caller(scene)
-    if is_null(address):
+    if is_null(address) and not is_no_function(address):
         pointer = "a null function pointer" if address == 0 else f"a null pointer plus {_bytes(address)}"
         return _reason(signal, "null-pointer", f"execution at {_hex(address)}: {pointer} was called{came_from}")
     mapping = scene.mapping_at(address)

@@ -11,7 +11,7 @@ from typing import Optional
 from crashkit.evidence.text.sanitizer import HIGH_ADDRESS
 from crashkit.memory import PAGE
 from crashkit.model import Address, LogLine, Process, Signal
-from crashkit.naming.addresses import END, is_null, may_be_stack
+from crashkit.naming.addresses import END, is_no_function, is_null, may_be_stack
 from crashkit.naming.signals import (
     SI_KERNEL,
     SIGABRT,
@@ -39,8 +39,6 @@ from crashkit.naming.signals import (
 
 # Page-fault error code bits: arch/x86/include/asm/trap_pf.h.
 _PRESENT, _WRITE, _FETCH = 1, 2, 16
-_THUNKS = 0xFF
-"""A jump through a null pointer ends near it: it has no field or element to go to."""
 _NEAR_STACK = 64 << 10
 """Bytes from the stack pointer: nothing is mapped there only where the stack is used up."""
 
@@ -334,7 +332,7 @@ def _goes_up(address: int, sp: int) -> bool:
 
 
 def _why(line: LogLine, address: int, error: int) -> Optional[str]:
-    if is_null(address) and not (error & _FETCH and address > _THUNKS):
+    if is_null(address) and not (error & _FETCH and is_no_function(address)):
         return "null-pointer"
     if not error & _PRESENT:
         sp = int(line.fields["sp"][:16], 16)
