@@ -1,4 +1,4 @@
-"""A Python exception that says memory was refused: MemoryError, numpy's of an array, torch's of a tensor in main memory. Pure.
+"""A Python exception that says memory was refused: MemoryError, numpy's of an array, torch's of a tensor, the system's own. Pure.
 
 Sources: numpy/_core/_exceptions.py, `_ArrayMemoryError`; torch, c10/core/impl/alloc_cpu.cpp.
 """
@@ -16,6 +16,10 @@ _ARRAY = regex(
     r"(?: for an array with shape (?P<shape>\([\d, ]{0,200}\)) and data type (?P<type>[^\s,]{1,80}))?"
 )
 _TENSOR = regex(r"DefaultCPUAllocator: (?:can't allocate|not enough) memory: you tried to allocate (?P<bytes>\d{1,20}) bytes")
+_SYSTEMS = regex(
+    r"\[(?:Errno 12|WinError (?:8|14|1455))\]|\bpygame\.error: Out of memory$|\b(?:re|m)alloc of size (?P<bytes>\d{1,20}) failed"
+)
+"""What other exceptions say: the system's refusal (ENOMEM, ERROR_COMMITMENT_LIMIT and others), SDL's, Arrow's."""
 _LOGGED = regex(r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|Exception (?:ignored )?in)\b")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -55,6 +59,8 @@ def _asked(line: LogLine) -> dict[str, str] | None:
     message = line.fields.get("message") or line.text
     if (tensor := _TENSOR.search(message)) is not None:
         return {"asked": _size(int(tensor["bytes"])), "made": "a tensor"}
+    if (refusal := _SYSTEMS.search(line.text)) is not None:
+        return {"asked": _size(int(refusal["bytes"]))} if refusal["bytes"] else {}
     if _NAME.fullmatch(line.fields.get("exception", "")) is None:
         return None
     array = _ARRAY.search(message)
