@@ -93,8 +93,10 @@ class Stack:
         return self.natives[machinery_end([native.frame.function for native in self.natives]) :]
 
     def own_python(self) -> Optional[PythonFrame]:
-        """The innermost Python frame that is the user's own code, or else the innermost. One that could be of any file is none."""
+        """The innermost Python frame that is the user's own code, or else the innermost. One that could be of any file is none, nor is one
+        of what runs an import."""
         frames = [frame for frame in python_frames(self.thread) if frame.file or frame.function not in (None, "", "<module>")]
+        frames = [frame for frame in frames if not (frame.file or "").startswith("<frozen importlib.")]
         return own_line(frames) or next(iter(frames), None)
 
 

@@ -496,11 +496,13 @@ def two_openssl(case: Case) -> Outcome:
 
 
 def program_counter_zero(case: Case) -> Outcome:
-    """The innermost frame is at address 0: a call through a null pointer."""
+    """The innermost frame is at address 0, or where a table of functions leads that begins there: a call through a null pointer."""
     stack = case.crashed
     first = stack.innermost if stack is not None else None
-    if stack is not None and first is not None and first.frame.pc == 0:
-        return Outcome(True, (Evidence(text="the innermost frame is at address 0", thread=stack.thread.tid, frame=first.index),))
+    pc = first.frame.pc if first is not None else None
+    if stack is not None and first is not None and pc is not None and is_null(pc) and not is_no_function(pc):
+        place = Evidence(text=f"the innermost frame is at address {pc:#x}", thread=stack.thread.tid, frame=first.index)
+        return Outcome(True, (place,), {"target": f"{pc:#x}"} if pc else {})
     return no("the innermost frame is not at address 0")
 
 

@@ -19,10 +19,14 @@ _RUNS = re.compile(
     r"LdrpCallInitRoutine\w*"  # Windows
 )
 """What runs the constructors of a library that was loaded."""
+_LOADING = {
+    "<frozen importlib._bootstrap_external>": ("create_module", "exec_module"),
+    "importlib/_bootstrap_external.py": ("create_module", "exec_module"),
+    "ctypes/__init__.py": ("__init__", "_load_library"),
+}
+"""The standard library's functions that call dlopen() and a module's initialisation, by file. What else they call has frames."""
 _LOADER = re.compile(r"/ld-(?:linux|musl|\d)[^/]*$|/ld\.so\.1$")
 _LOADS = re.compile(r"_*dl_?open\w*|dlopen\w*|_dl_catch_(?:error|exception)|_?PyImport_\w+|py_dl_open|_imp_create_dynamic\w*")
-
-
 _INITIALISES = re.compile(r"PyInit_\w+|__pyx_pymod_exec_\w+|pybind11_init_\w+|nanobind_init_\w+")
 """A module's own function that its import calls; Cython's, pybind11's and nanobind's second part of it."""
 _RUNS_PYTHON = re.compile(r"_?PyEval_(?:EvalFrame|Vector|EvalCode)\w*|builtin_exec\w*|_PyFunction_Vectorcall")
@@ -66,6 +70,18 @@ def in_module_init(case: Case) -> Outcome:
     return no("no module was being initialised")
 
 
+def loading_by_python(case: Case) -> Outcome:
+    """By its Python frames, the crashed thread was loading a library or an extension module: nothing else was called by them."""
+    if case.crashed is None:
+        return unknown("the crashed thread")
+    frames = [(index, frame) for index, frame in case.crashed.pythons if frame.function != "_call_with_frames_removed"]
+    index, frame = next(iter(frames), (None, None))
+    if frame is None or not any(frame.function in names and (frame.file or "").endswith(file) for file, names in _LOADING.items()):
+        return no("its innermost Python frame loads nothing")
+    evidence = Evidence(text=f"{frame.function} in {frame.file}", thread=case.crashed.thread.tid, frame=index)
+    return Outcome(True, (evidence,), {"constructor": "Native code"})
+
+
 def _unnamed(natives: list[Native]) -> Optional[int]:
     """Where the loader, without symbols, called code of a library, and was itself called to load one."""
     for place in range(1, len(natives)):
@@ -91,4 +107,9 @@ def foreign_abort(case: Case) -> Outcome:
     return Outcome(True, (evidence,), {"function": f"{caller or 'Python code'}, through {way},"})
 
 
-LOADING_FACTS = {"in-constructor": in_constructor, "in-module-init": in_module_init, "foreign-abort": foreign_abort}
+LOADING_FACTS = {
+    "in-constructor": in_constructor,
+    "in-module-init": in_module_init,
+    "foreign-abort": foreign_abort,
+    "loading-by-python": loading_by_python,
+}

@@ -17,7 +17,7 @@ _ARRAY = regex(
 )
 _TENSOR = regex(r"DefaultCPUAllocator: (?:can't allocate|not enough) memory: you tried to allocate (?P<bytes>\d{1,20}) bytes")
 _SYSTEMS = regex(
-    r"\[(?:Errno 12|WinError (?:8|14|1455))\]|\bpygame\.error: Out of memory$|\b(?:re|m)alloc of size (?P<bytes>\d{1,20}) failed"
+    r"\[(?:Errno 12|WinError (?:8|14|1455))\]|\bpygame\.error: Out of memory\b|\b(?:re|m)alloc of size (?P<bytes>\d{1,20}) failed"
 )
 """What other exceptions say: the system's refusal (ENOMEM, ERROR_COMMITMENT_LIMIT and others), SDL's, Arrow's."""
 _LOGGED = regex(r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|Exception (?:ignored )?in)\b")

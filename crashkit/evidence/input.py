@@ -221,6 +221,8 @@ def _is_log(path: Path) -> bool:
 
 
 def _cannot_open(path: Path, error: OSError) -> EvidenceError:
+    if "\n" in str(path).strip():
+        return EvidenceError("what was given is a text of several lines, not a path", "Pass the text on standard input: crashkit analyze -")
     if isinstance(error, FileNotFoundError) and has_magic(str(path)):
         hint = f"Omit the quotes, so that the shell expands it; for the crashes of all such files: crashkit ci {quote(str(path))} --out DIR"
         return EvidenceError(f"{path} does not exist", hint)

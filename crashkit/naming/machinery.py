@@ -113,16 +113,21 @@ def handler_end(frames: Sequence[Frame]) -> int:
     return next((index + 1 for index, frame in enumerate(frames) if is_signal_frame(frame) and not _is_nested(frame)), 0)
 
 
-# Handlers that print a backtrace of themselves: uWSGI, core/uwsgi.c; UCX, src/ucs/debug/debug.c.
-_PRINTING_HANDLER = re.compile(r"uwsgi_(?:backtrace|segfault)|ucs_(?:handle_error|error_signal_handler)")
+# Handlers that print a backtrace of themselves: uWSGI, core/uwsgi.c; UCX, src/ucs/debug/debug.c; CPython 3.14, Python/traceback.c.
+_PRINTING_HANDLER = re.compile(r"uwsgi_(?:backtrace|segfault)|ucs_(?:handle_error|error_signal_handler)|_Py_DumpStack|faulthandler_\w+")
+_RETURNS_FROM_HANDLER = re.compile(r"_sigtramp|__restore_rt|__kernel_(?:rt_)?sigreturn")
+"""By macOS's libraries, musl, and the kernel for AArch64."""
 _C_LIBRARY = re.compile(r"(?:.*/)?lib(?:c|pthread)[.-][^/]*")
 
 
 def printed_signal_frame(frames: Sequence[NativeFrame]) -> int | None:
-    """Index of the frame by which a printed backtrace of a signal handler leaves it: a nameless one of the C library. None without one."""
+    """Index of the frame by which a printed backtrace of a signal handler leaves it: mostly a nameless one of the C library. None without
+    one."""
     inside = False
     for index, frame in enumerate(frames):
         if frame.function:
+            if inside and _RETURNS_FROM_HANDLER.fullmatch(plain(frame.function)):
+                return index
             if _PRINTING_HANDLER.fullmatch(plain(frame.function)) is None:
                 return None
             inside = True

@@ -352,10 +352,13 @@ def own_at(thread: Thread | None) -> PythonFrame | None:
 
 
 def native_at(thread: Thread | None, signal: Signal | None = None) -> NativeFrame | None:
-    """The native frame that failed, whether it has a name or not; the innermost one where all of them only end the process."""
+    """The native frame that failed, whether it has a name or not; the innermost one where all of them only end the process. None where a
+    stack ends with the signal, as where nothing leads on from a call that led nowhere."""
     if not thread or (signal is not None and signal.recovered and not handler_end(thread.frames)):
         return None
     index = failing(thread.frames, signal)
+    if index is None and handler_end(thread.frames):
+        return None
     found = thread.frames[index] if index is not None else next(thread.natives(), None)
     return found if isinstance(found, NativeFrame) else None
 

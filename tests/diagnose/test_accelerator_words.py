@@ -146,15 +146,15 @@ SAID = [
     ("cuda-cublas-status", "curandStatus 203: CURAND_STATUS_INITIALIZATION_FAILED"),
     ("cuda-cublas-status", "cublasLt ran into an error and the app crashed"),
     (
-        "cuda-cublas-status",
+        "library-not-loaded",
         "Could not locate cudnn_ops64_9.dll. Please make sure it is in your library path! Invalid handle. Cannot load symbol cudnnCreateTensorDescriptor",
     ),
     (
-        "cuda-cublas-status",
+        "library-not-loaded",
         "Unable to load any of {libcudnn_ops.so.9.1.0, libcudnn_ops.so.9.1, libcudnn_ops.so.9, libcudnn_ops.so}\nInvalid handle. Cannot load symbol cudnnCreateTensorDescriptor\nAborted (core dumped)",
     ),
     ("cuda-cublas-status", "miopenStatusUnknownError kills my training on the 6700XT"),
-    ("cuda-cublas-status", "Could not load library cudnn_ops_infer64_8.dll. Error code 126. Please make sure it is in your library path"),
+    ("library-not-loaded", "Could not load library cudnn_ops_infer64_8.dll. Error code 126. Please make sure it is in your library path"),
     ("cuda-after-fork", "cupy in a multiprocessing Pool crashes: CUDARuntimeError: cudaErrorInitializationError: initialization error"),
     ("cuda-after-fork", "Celery worker with prefork pool: CUDA can't be initialised in the child process, worker crashes"),
     ("cuda-after-fork", "gunicorn --preload loads the model on the GPU, the workers crash since CUDA does not survive a fork"),

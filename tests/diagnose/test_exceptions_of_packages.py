@@ -29,6 +29,9 @@ FIRST = {
         "Unable to load any of {libcudnn_ops.so.9.1.0, libcudnn_ops.so.9}\nInvalid handle. Cannot load symbol cudnnCreate",
         "httpd: Cannot load /etc/httpd/modules/mod_wsgi.so into server: libpython3.5m.so.1.0: cannot open shared object file: "
         "No such file or directory",
+        "Could not load library cudnn_ops_infer64_8.dll. Error code 126. Please make sure it is in your library path!",
+        "RuntimeError: Library cublas64_12.dll is not found or cannot be loaded",
+        "PyInstallerImportError: Failed to load dynlib/dll 'yolo_cpp_dll_no_gpu.dll'. Most probably this dynlib/dll was not found.",
         "OSError: /tmp/_MEI1/libcuda.so: failed to map segment from shared object: Operation not permitted",
     ),
     "memory-refused": (

@@ -136,7 +136,7 @@ FACTS_TOLD = {
     ),
     "two-libstdcxx": Told(Crash(**modules("/a/libstdc++.so.6", "/b/libstdc++.so.6")), Crash(**modules("/a/libstdc++.so.6")), EMPTY),
     "two-openssl": Told(Crash(**modules("/a/libssl.so.3", "/b/libssl.so.1")), Crash(**modules("/a/libssl.so.3", "/b/libcrypto.so.3"))),
-    "program-counter-zero": Told(crash(NativeFrame(pc=Address(0))), crash(NativeFrame(pc=Address(16)))),
+    "program-counter-zero": Told(crash(NativeFrame(pc=Address(0))), crash(NativeFrame(pc=Address(0x100)))),
     "jumped-to-address": Told(
         crash(NativeFrame(pc=Address(1 << 40)), signal=Signal(number=11, name="SIGSEGV", address=Address(1 << 40))),
         crash(NativeFrame(pc=Address(16)), signal=Signal(number=11, name="SIGSEGV", address=Address(1 << 40))),

@@ -72,6 +72,8 @@ HALVES = {
     "twenty-second-second": 1,
     "twenty-third-first": 0,
     "twenty-third-second": 1,
+    "twenty-fourth-first": 0,
+    "twenty-fourth-second": 1,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 PARTS = {"first": "first half", "second": "second half", "late": "found after the first half was handed over"}

@@ -114,9 +114,56 @@ FIRST = {
         "stack-overflow",
         "certain",
     ),
+    "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007fb9015dd740 (most recent call first):\n"
+    '  File "<frozen importlib._bootstrap>", line 219 in _call_with_frames_removed\n'
+    '  File "<frozen importlib._bootstrap_external>", line 922 in create_module\n'
+    '  File "<frozen importlib._bootstrap>", line 571 in module_from_spec\n  File "/srv/app.py", line 3 in <module>': (
+        "library-init-crash",
+        "possible",
+    ),
+    "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007fb9015dd740 (most recent call first):\n"
+    '  File "/usr/lib/python3.9/ctypes/__init__.py", line 374 in __init__\n  File "/srv/app.py", line 3 in <module>': (
+        "library-init-crash",
+        "possible",
+    ),
+    "Thread 0 Crashed:: Dispatch queue: com.apple.main-thread\n"
+    "0   libsystem_kernel.dylib  0x000000019ffa8cec __pthread_kill + 8\n"
+    "1   libsystem_c.dylib       0x000000019ff21864 abort + 104\n"
+    "2   libc++abi.dylib         0x000000019ff99cf8 abort_message + 132\n"
+    "3   libobjc.A.dylib         0x000000019fe836c8 _objc_terminate() + 144\n"
+    "4   libc++abi.dylib         0x000000019ff990e0 std::__terminate(void (*)()) + 20\n"
+    "5   libc++abi.dylib         0x000000019ff9be5c __cxa_throw + 140\n"
+    "6   libobjc.A.dylib         0x000000019fe80d30 objc_exception_throw + 360\n"
+    "7   com.apple.CoreFoundation 0x00000001a01e1020 -[NSObject(NSObject) doesNotRecognizeSelector:] + 144": (
+        "objc-uncaught-exception",
+        "certain",
+    ),
+    f"{GDB}#0  0x0000000000000030 in  ()\n#1  0x00007ffff0dc8a45 in wxEvtHandler::Unlink() () at /usr/lib/libwx_baseu-3.0.so.0": (
+        "null-function-call",
+        "likely",
+    ),
+    "Fatal Python error: Segmentation fault\n\nCurrent thread 0x0000000200db2240 (most recent call first):\n"
+    '  File "/srv/app.py", line 132 in write\n\nCurrent thread\'s C stack trace (most recent call first):\n'
+    '  Binary file "/usr/lib/libpython3.14.dylib", at _Py_DumpStack+0x44 [0x10488d5f4]\n'
+    '  Binary file "/usr/lib/libpython3.14.dylib", at faulthandler_fatal_error+0x208 [0x10488d5f4]\n'
+    '  Binary file "/usr/lib/system/libsystem_platform.dylib", at _sigtramp+0x38 [0x18a7b5584]\n'
+    '  Binary file "/usr/lib/system/libsystem_malloc.dylib", at tiny_malloc_should_clear+0x110 [0x18a5c5584]\n'
+    '  Binary file "/usr/lib/system/libsystem_malloc.dylib", at szone_malloc_should_clear+0x54 [0x18a5c5584]': (
+        "heap-corruption-overflow",
+        "likely",
+    ),
+    "undefined symbol: cuDeviceGetCount\nThat is how training ends in the container:": ("abi-undefined-symbol", "possible"),
+    'I saw "The kernel appears to have died. It will restart automatically." In a terminal:\n>>> f()\nSegmentation fault (core dumped)': (
+        "supervisor-worker-crashed",
+        "possible",
+    ),
     "It segfaults: the function is variadic, and has no argtypes.": ("ctypes-pointer-truncated", "possible"),
 }
 NOT = {
+    "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007fb9015dd740 (most recent call first):\n"
+    '  File "/srv/plugin.py", line 9 in <module>\n  File "<frozen importlib._bootstrap>", line 219 in _call_with_frames_removed\n'
+    '  File "<frozen importlib._bootstrap_external>", line 850 in exec_module': "library-init-crash",
+    f"{GDB}#0  0x0000000000000130 in  ()\n#1  0x00007ffff0dc8a45 in draw() () at /usr/lib/libwx_baseu-3.0.so.0": "null-function-call",
     "AH00052: child pid 77 exit signal Terminated (15)": "supervisor-worker-crashed",
     f"Received signal 11 SEGV_MAPERR 000000000008\n{CHROMIUM.replace('0332', 'nr=0x25')}": "seccomp-denied",
     f'{CHROMIUM}\nFatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n  File "a.py", line 3 in f': (

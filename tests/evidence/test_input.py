@@ -267,6 +267,12 @@ def test_unfit_inputs(tmp_path: Path, make, message: str) -> None:  # type: igno
     assert raised.value.hint and "\n" not in str(raised.value)
 
 
+def test_a_text_in_place_of_a_path_is_not_repeated() -> None:
+    with pytest.raises(EvidenceError, match="several lines, not a path") as raised:
+        open_input(Path("Fatal Python error: Segmentation fault\n\n  [more?]" + 300 * "\nx"))
+    assert raised.value.hint is not None and "crashkit analyze -" in raised.value.hint and len(str(raised.value)) < 200
+
+
 def test_a_terminal_does_not_become_ours(tmp_path: Path) -> None:
     """As it would of whoever opens one and has none, as services: its hang-up would end them."""
     code = """

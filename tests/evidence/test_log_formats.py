@@ -16,10 +16,12 @@ import pytest
 
 from crashkit.evidence.text.log import LogEvidence, read_log
 from crashkit.model import NativeFrame, PythonFrame
-from crashkit.pipeline import analyze
+from crashkit.naming.machinery import SIGNAL_FRAME
+from crashkit.pipeline import Options, analyze
 from crashkit.report import wording
 
 from ..crashes import CRASHERS, NO_COMPILER, NO_GDB, NO_TORCH, Interpreter, every_interpreter
+from ..test_support_matrix import made, sid_is_there
 
 THREADS = """
 import ctypes, faulthandler, sys, threading
@@ -330,6 +332,33 @@ def test_exception_group(tmp_path: Path) -> None:
     assert "cuda-oom" in kinds(evidence)
 
 
+@pytest.mark.chroot
+@pytest.mark.slow
+@pytest.mark.skipif(not sid_is_there(), reason="no Debian sid here: run as root with CRASHKIT_TEST_CHROOT=1")
+def test_the_c_stack_of_314_leads_to_where_the_core_says(tmp_path: Path) -> None:
+    """It begins with faulthandler's own frames."""
+    crash = made("3.14 of Debian sid, from a container, debug info")
+    (tmp_path / "stderr.log").write_text(crash.folder.stderr)
+    core, log = analyze(crash.folder.core, options=Options(sysroot=crash.sysroot)), analyze(tmp_path / "stderr.log")
+    failed = [wording.native_at(one.thread, one.signal) for one in (core, log)]
+    assert failed[0] is not None and failed[1] is not None and failed[0].pc == failed[1].pc
+    assert "_Py_DumpStack" not in wording.sentence(log)
+
+
+def test_where_the_c_stack_of_314_ends_with_the_signal_faulthandler_is_not_blamed(tmp_path: Path) -> None:
+    """As for a call of a null pointer, from which nothing leads on."""
+    log = tmp_path / "stderr.log"
+    log.write_text(
+        'Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f0000000002 (most recent call first):\n  File "/x.py", line 9 in f\n\n'
+        "Current thread's C stack trace (most recent call first):\n"
+        '  Binary file "/usr/bin/python3.14", at _Py_DumpStack+0x4a [0x49b2f9]\n'
+        '  Binary file "/usr/bin/python3.14" [0x53d28e]\n'
+        '  Binary file "/usr/lib/libc.so.6", at +0x406b0 [0x7fba404726b0]\n'
+    )
+    crash = analyze(log)
+    assert wording.native_at(crash.thread, crash.signal) is None and wording.sentence(crash) == "Segmentation fault in f (/x.py:9)."
+
+
 def test_python_314_text(tmp_path: Path) -> None:
     """No interpreter of 3.14 is at hand: written after Python/traceback.c, with the C stack and thread names."""
     log = tmp_path / "stderr.log"
@@ -346,7 +375,7 @@ def test_python_314_text(tmp_path: Path) -> None:
     evidence = read_log(log)
     assert [(thread.name, thread.crashed) for thread in evidence.threads] == [("worker", False), ("MainThread", True)]
     crashed = evidence.threads[1]
-    assert [frame.function for frame in crashed.natives()] == ["_Py_DumpStack", None, None]
+    assert [frame.function for frame in crashed.natives()] == ["_Py_DumpStack", SIGNAL_FRAME, None]
     assert [frame.module for frame in crashed.natives()] == ["/usr/bin/python3.14", "/usr/lib/libc.so.6", None]
     assert [frame.line for frame in crashed.pythons()] == [9]
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from crashkit.evidence.text.reader import Account, Body, Format, Note, Reader, Telling, threads_left_out
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, Offset, PythonFrame, PythonRuntime, SoftError, Thread
+from crashkit.naming.machinery import SIGNAL_FRAME, printed_signal_frame
 from crashkit.naming.mangled import demangled
 
 MOST_THREADS = 1000
@@ -152,9 +153,13 @@ class FaultDump(Reader):
     def threads(self) -> tuple[Thread, ...]:
         """In the order of the dump. A dump after a crash outside Python marks no thread as crashed; the crashed thread's C stack, which
         3.14 prints, then becomes an additional thread. Of a dump that lost its head it is all there is."""
-        told = tuple(block.thread(self.message is not None, self._c_stack) for block in self._blocks)
-        if self._c_stack and not any(block.current for block in self._blocks):
-            return (*told, Thread(crashed=self.signal is not None or not told, frames=tuple(self._c_stack)))
+        c_stack = [frame for frame in self._c_stack or () if isinstance(frame, NativeFrame)]
+        # It begins with the handler that printed it.
+        if self.signal is not None and (left := printed_signal_frame(c_stack)) is not None:
+            c_stack[left] = replace(c_stack[left], function=SIGNAL_FRAME, trust="signal")
+        told = tuple(block.thread(self.message is not None, c_stack) for block in self._blocks)
+        if c_stack and not any(block.current for block in self._blocks):
+            return (*told, Thread(crashed=self.signal is not None or not told, frames=tuple(c_stack)))
         return told
 
     def repeats(self, first: FaultDump) -> bool:
@@ -174,7 +179,7 @@ class _Block:
         self.collecting = False
         self.frames: list[Frame] = []
 
-    def thread(self, fatal: bool, c_stack: Optional[list[Frame]]) -> Thread:
+    def thread(self, fatal: bool, c_stack: Sequence[NativeFrame]) -> Thread:
         thread = Thread(
             tid=self.ident, name=self.name, crashed=self.current and fatal, collecting=self.collecting or None, frames=tuple(self.frames)
         )

@@ -38,13 +38,14 @@ _STOPPED_IN = re.compile(r"^0x(?P<pc>[0-9a-f]{1,16}) in (?P<rest>[A-Za-z_(].{1,2
 _STOPPED_PART = re.compile(r"^(?:0x[0-9a-f]{1,16} in )?[A-Za-z_][^\s(]{0,400} \([^()]*,? ?$")
 _MOST_PARTS = 8
 """Lines that one such line is broken into."""
-_FRAME = re.compile(r"^#(?P<level>\d{1,9}) +(?:0x(?P<pc>[0-9a-f]{1,16}) in )?(?P<rest>\S.*)$")
+_FRAME = re.compile(r"^#(?P<level>\d{1,9}) +(?:0x(?P<pc>[0-9a-f]{1,16}) in {1,2})?(?P<rest>\S.*)$")
 # pwndbg's and GEF's own display of the stack.
 _DISPLAYED = re.compile(
     r"^ {0,20}(?:► |→ )?(?:f )?\[?#?(?P<level>\d{1,4})\]? +0x(?P<pc>[0-9a-f]{1,16}) (?:→ )?(?P<rest>[^\s+]+)(?:\+(?:0x)?[0-9a-f]+)?$"
 )
 _AT = re.compile(r"^(?=.*:\d{1,9}$)(?P<call>.*\)) at (?P<file>\S.*):(?P<line>\d{1,9})$", re.DOTALL)
-_FROM = re.compile(r"^(?P<call>.*\)) from (?P<module>\S.*)$", re.DOTALL)
+# gdb 8.0 and 8.1 put a library behind `at`, and nothing in front of the arguments of a function without a name.
+_FROM = re.compile(r"^(?P<call>.*\)) (?:from (?P<module>\S.*)|at (?P<library>/\S{1,1000}\.so[.\d]{0,40}))$", re.DOTALL)
 _CALL = re.compile(r"^(?=.*\)$)(?P<function>.*?) \((?P<args>.*)\)$", re.DOTALL)
 # A sanitizer's frame, whose report has lost its head.
 _OF_SANITIZER = re.compile(r"^.+ (?:[^\s()]+:\d{1,9}|\(/[^\s()]+\+0x[0-9a-f]{1,16}\)(?: \(BuildId: \w+\))?)$")
@@ -268,7 +269,7 @@ def _frame(pc: Optional[str], rest: str) -> NativeFrame:
     if match := _AT.match(rest):
         rest, file, line = match["call"], match["file"], int(match["line"])
     elif match := _FROM.match(rest):
-        rest, module = match["call"], match["module"]
+        rest, module = match["call"], match["module"] or match["library"]
     elif _OF_SANITIZER.match(rest):
         return printed_frame(pc, rest)
     elif match := glibc_backtrace.FRAME.match(rest):
@@ -278,7 +279,7 @@ def _frame(pc: Optional[str], rest: str) -> NativeFrame:
     function = match["function"] if match else rest
     args = _args(match["args"]) if match else {}
     return NativeFrame(
-        function=None if function == "??" else function, file=file, line=line, module=module, pc=address, trust="text", args=args
+        function=None if function in ("??", "()") else function, file=file, line=line, module=module, pc=address, trust="text", args=args
     )
 
 
