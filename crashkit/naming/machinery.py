@@ -113,25 +113,43 @@ def handler_end(frames: Sequence[Frame]) -> int:
     return next((index + 1 for index, frame in enumerate(frames) if is_signal_frame(frame) and not _is_nested(frame)), 0)
 
 
-# Handlers that print a backtrace of themselves: uWSGI, core/uwsgi.c; UCX, src/ucs/debug/debug.c; CPython 3.14, Python/traceback.c.
-_PRINTING_HANDLER = re.compile(r"uwsgi_(?:backtrace|segfault)|ucs_(?:handle_error|error_signal_handler)|_Py_DumpStack|faulthandler_\w+")
-_RETURNS_FROM_HANDLER = re.compile(r"_sigtramp|__restore_rt|__kernel_(?:rt_)?sigreturn")
-"""By macOS's libraries, musl, and the kernel for AArch64."""
+# Handlers that print a backtrace of themselves: uWSGI, core/uwsgi.c; UCX, src/ucs/debug/debug.c; CPython 3.14, Python/traceback.c; Blender;
+# LLVM, lib/Support/Unix/Signals.inc; Chromium, base/debug/stack_trace_posix.cc.
+_PRINTING_HANDLER = re.compile(
+    r"uwsgi_(?:backtrace|segfault)|ucs_(?:handle_error|error_signal_handler)|_Py_DumpStack|faulthandler_\w+|"
+    r"BLI_system_backtrace\w*|sig_handle_crash\w*|llvm::sys::(?:PrintStackTrace|RunSignalHandlers)|SignalHandler|"
+    r"base::debug::(?:CollectStackTrace|StackTrace::StackTrace|.*StackDumpSignalHandler)"
+)
+_OF_HANDLERS = re.compile(
+    r"[Ss]ignal_?[Hh]andler|[Hh]andle_?[Ss]ig|[Ss]tack_?[Tt]race|[Bb]ack_?[Tt]race|[Ss]egfault_?[Ll]ogger|RunSignalHandlers|FailureInfo"
+)
+"""What functions are called by which other handlers do so."""
+_RETURNS_FROM_HANDLER = re.compile(
+    r"_sigtramp|__restore_rt|__kernel_(?:rt_)?sigreturn|killpg|(?:__)?funlockfile|(?:__)?(?:libc_|GI_+)?sigaction|__sighandler"
+)
+"""By macOS's libraries, musl, the kernel for AArch64, and what lies in front of it in glibc, whose own has no name."""
 _C_LIBRARY = re.compile(r"(?:.*/)?lib(?:c|pthread)[.-][^/]*")
+_MOST_OF_HANDLER = 8
 
 
-def printed_signal_frame(frames: Sequence[NativeFrame]) -> int | None:
+def printed_signal_frame(frames: Sequence[NativeFrame], by_handler: bool = False) -> int | None:
     """Index of the frame by which a printed backtrace of a signal handler leaves it: mostly a nameless one of the C library. None without
-    one."""
-    inside = False
-    for index, frame in enumerate(frames):
-        if frame.function:
-            if inside and _RETURNS_FROM_HANDLER.fullmatch(plain(frame.function)):
-                return index
-            if _PRINTING_HANDLER.fullmatch(plain(frame.function)) is None:
-                return None
+    one.
+
+    `by_handler`: a handler is known to have printed it; its own frames may have any name that fits, or be left out.
+    """
+    inside = by_handler
+    for index, frame in enumerate(frames[:_MOST_OF_HANDLER]):
+        name = plain((frame.function or "").replace("(unknown)", "").strip())
+        if inside and name and _RETURNS_FROM_HANDLER.fullmatch(name):
+            return index
+        if name and _PRINTING_HANDLER.fullmatch(name):
             inside = True
-        elif inside and _C_LIBRARY.fullmatch(frame.module or ""):
+        elif name and not (by_handler and _OF_HANDLERS.search(name)):
+            # UCX may leave it out: then its own library ends where another one begins.
+            before = frames[index - 1] if index else frame
+            return index - 1 if inside and not before.function and before.module and frame.module not in (None, before.module) else None
+        elif not name and inside and (_C_LIBRARY.fullmatch(frame.module or "") or (by_handler and not frame.module)):
             return index
     return None
 

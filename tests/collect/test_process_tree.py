@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from crashkit.collect.host.snapshot import ProcessSnapshot, snapshot
+from crashkit.collect.host.snapshot import ProcessSnapshot, snapshot, started
 from crashkit.collect.supervise import process_tree
 from crashkit.collect.supervise.process_tree import ProcessTree, pause
 
@@ -108,3 +109,24 @@ def test_walks_are_frequent_while_somebody_may_execute_a_program() -> None:
     assert pauses(0.0001) == pytest.approx([0.05, 0.05, 0.5, 0.05])
     assert pauses(0.01) == pytest.approx([10 / 3, 0.1, 10 / 3, 0.1])
     assert pauses(1.0) == pytest.approx([5.0, 5.0, 5.0, 5.0])
+
+
+@pytest.mark.parametrize("name", [sys.executable, Path(sys.executable).name])
+def test_the_program_of_a_child_that_has_ended_is_what_the_kernel_would_have_said(name: str) -> None:
+    """On a busy machine it may end before anybody has looked at it: crashes of one program are one group nevertheless."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    with subprocess.Popen([name, "-c", "input()"], stdin=subprocess.PIPE, env=environment) as child:
+        alive = snapshot(child.pid)
+        child.communicate(b"\n")
+    with subprocess.Popen([name, "-c", "pass"], env=environment) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        seen = started(child.pid, [name, "-c", "pass"], environment)
+    assert alive is not None and seen is not None and seen.executable == alive.executable == str(Path(sys.executable).resolve())
+
+
+def test_the_program_of_a_script_that_has_ended_is_not_known(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text("#!/bin/sh\n")
+    (tmp_path / "script").chmod(0o755)
+    for name in ("script", "nothing"):
+        seen = started(os.getpid(), [name], {"PATH": str(tmp_path)})
+        assert seen is not None and seen.executable is None

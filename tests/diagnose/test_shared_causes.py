@@ -8,6 +8,7 @@ import pytest
 
 from crashkit.errors import EvidenceError
 from crashkit.model import Crash
+from crashkit.report.wording import native_at
 
 DLOPEN = "(mach-o file, but is an incompatible architecture (have 'x86_64', need 'arm64e'))"
 CHROMIUM = "../../sandbox/linux/seccomp-bpf-helpers/sigsys_handlers.cc:**CRASHING**:seccomp-bpf failure in syscall 0332"
@@ -251,3 +252,49 @@ def test_fixes_are_for_the_product_that_failed(told: Callable[[str], Crash]) -> 
     assert "Use a newer release of Chromium" in chromium and "docker" not in chromium and "SystemCallFilter" not in chromium
     windows = "\n".join(told("ImportError: DLL load failed while importing _ssl: The module could not be found.").findings[0].fix)
     assert "VCRedist" in windows and "dumpbin" in windows
+
+
+PRINTED = {
+    "Open MPI": "[n1:123] *** Process received signal ***\n[n1:123] Signal: Segmentation fault (11)\n"
+    "[n1:123] Signal code: Address not mapped (1)\n[n1:123] Failing at address: 0x18\n"
+    "[n1:123] [ 0] /lib64/libpthread.so.0(+0xf5e0)[0x2b1f1d7a85e0]\n"
+    "[n1:123] [ 1] /opt/lib/libforce.so(compute_forces+0x12)[0x2b1f1d9a85e0]\n"
+    "[n1:123] [ 2] /usr/bin/python3(_PyEval_EvalFrameDefault+0x5a3)[0x5c1234]\n[n1:123] *** End of error message ***",
+    "UCX, with debug information": "[n1:26:0:26] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x18)\n"
+    "==== backtrace (tid:  26) ====\n 0 0x0000000000042520 __sigaction()  ???:0\n 1 0x00000000000a1234 compute_forces()  /src/a.c:12\n====",
+    "MXNet": "Segmentation fault: 11\n\nStack trace:\n  [bt] (0) /venv/mxnet/libmxnet.so(+0x2e4f650) [0x7f4a49ec2650]\n"
+    "  [bt] (1) /lib64/libc.so.6(+0x35670) [0x7f4b20dec670]\n"
+    "  [bt] (2) /opt/lib/libforce.so(compute_forces(Context, void*)+0x1d) [0x7f498519fb3d]",
+    "FreeCAD": "Program received signal SIGSEGV, Segmentation fault.\n#0  /lib/x86_64-linux-gnu/libc.so.6(+0x42520) [0x7fbb88c42520]\n"
+    "#1  0x7fbb8f5a1234 in compute_forces(App::Document*) from /usr/lib/freecad/lib/libFreeCADApp.so+0x14\n",
+    "Blender": "# backtrace\n/opt/blender(BLI_system_backtrace+0x20) [0x9f1]\n/opt/blender() [0x9f2]\n"
+    "/lib/x86_64-linux-gnu/libc.so.6(+0x42520) [0x7f5d]\n/opt/blender(compute_forces+0x34) [0x9f3]\n/opt/blender(main+0x1) [0x9f4]",
+    "LLVM": "Stack dump:\n #0 0x00007f1a2b3c4d5e llvm::sys::PrintStackTrace(llvm::raw_ostream&, int) (/venv/libtriton.so+0x5a1b2c3)\n"
+    " #1 0x00007f1a2b3c2a3b llvm::sys::RunSignalHandlers() (/venv/libtriton.so+0x5a19a3b)\n"
+    " #2 0x00007f1a2b3c5f1c SignalHandler(int) Signals.cpp:0:0\n #3 0x00007f1b00042520 (/lib/x86_64-linux-gnu/libc.so.6+0x42520)\n"
+    " #4 0x00007f1a29a1b2c3 compute_forces(mlir::Operation*) (/venv/libtriton.so+0x40a1b2c3)\nSegmentation fault (core dumped)",
+    "Chromium": "Received signal 11 SEGV_MAPERR 000000000018\n#0 0x55d5f9a1b2c3 base::debug::CollectStackTrace()\n"
+    "#1 0x55d5f9a1b111 base::debug::(anonymous namespace)::StackDumpSignalHandler()\n"
+    "#2 0x7f1b00042520 (/usr/lib/x86_64-linux-gnu/libc.so.6+0x4251f)\n#3 0x55d5f71b2c3a compute_forces()",
+    "UCX, without the signal's frame": "[n1:26:0:26] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x18)\n"
+    "==== backtrace (tid:  26) ====\n 0  /usr/lib/ucx/libucs.so.0(ucs_handle_error+0x2fd) [0x7f1]\n"
+    " 1  /usr/lib/ucx/libucs.so.0(+0x29591) [0x7f2]\n 2  /opt/lib/libforce.so(compute_forces+0x12) [0x7f4]",
+    "glog": '*** Aborted at 1534487245 (unix time) try "date -d @1534487245" if you are using GNU date ***\n'
+    "PC: @     0x7f2329804bc3 compute_forces\n*** SIGSEGV (@0x18) received by PID 30608 (TID 0x7f23) from PID 24; stack trace: ***\n"
+    "    @     0x7f232a4d2390 (unknown)\n    @     0x7f2329804bc3 compute_forces\n    @           0x4c15bf PyEval_EvalFrameEx",
+    "absl, without where it was": "*** SIGSEGV (@0x18), see go/stacktraces#s15 received by PID 1 (TID 1) on cpu 3; stack trace: ***\n"
+    "    @     0x55d6b6e60b21         64  absl::debugging_internal::WriteFailureInfo()\n    @     0x7f4d3a5c0140  (unknown)  (unknown)\n"
+    "    @     0x7f4d3a2a7a3b         96  compute_forces",
+    "absl": "*** SIGSEGV (@0x18), see go/stacktraces#s15 received by PID 1 (TID 1) on cpu 3; stack trace: ***\n"
+    "PC: @     0x7f4d3a2a7a3b  (unknown)  compute_forces\n"
+    "    @     0x55d6b6e60b21         64  absl::debugging_internal::WriteFailureInfo()\n    @     0x7f4d3a5c0140  (unknown)  (unknown)\n"
+    "    @     0x7f4d3a2a7a3b         96  compute_forces",
+}
+
+
+@pytest.mark.parametrize("text", PRINTED.values(), ids=PRINTED.keys())
+def test_who_prints_a_backtrace_is_not_what_failed(told: Callable[[str], Crash], text: str) -> None:
+    """Nor is the frame by which the kernel had called the handler."""
+    crash = told(text)
+    failed = native_at(crash.thread, crash.signal)
+    assert failed is not None and (failed.function or "").partition("(")[0] == "compute_forces"

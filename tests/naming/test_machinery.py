@@ -80,6 +80,33 @@ def test_where_a_printed_backtrace_leaves_its_handler(frames: list[str], index: 
     assert printed_signal_frame(printed(*frames)) == index
 
 
+@pytest.mark.parametrize(
+    ("frames", "index"),
+    [
+        (["libpthread.so.0:", "app.so:f"], 0),
+        (["libc.so.6:", "libc.so.6:", "app.so:f"], 0),
+        (["libc.so.6:killpg", "app.so:f"], 0),
+        (["libpthread.so.0:funlockfile", "app.so:f"], 0),
+        (["libSegFault.so:", "libc.so.6:", "app.so:f"], 1),
+        (["libmxnet.so:", "libc.so.6:", "app.so:f"], 1),
+        (["x.so:google::(anonymous namespace)::FailureSignalHandler(int, siginfo_t*, void*)", "libc.so.6:__restore_rt", "app.so:f"], 1),
+        (["x.so:own::dump_stack_trace(int)", "x.so:own_signal_handler(int)", "libc.so.6:", "app.so:f"], 2),
+        (["app.so:f", "libc.so.6:", "app.so:g"], None),
+        (["app.so:", "app.so:", "app.so:g", "libc.so.6:"], None),
+        (["libc.so.6:abort", "libc.so.6:"], None),
+    ],
+)
+def test_where_one_does_that_is_known_to_be_of_a_handler(frames: list[str], index: int | None) -> None:
+    assert printed_signal_frame(printed(*frames), by_handler=True) == index
+    assert printed_signal_frame(printed(*frames)) is None
+
+
+def test_a_frame_without_any_name_is_the_signals_if_a_handler_printed_it_first() -> None:
+    """As glog prints it."""
+    frames = [NativeFrame(function="(unknown)"), NativeFrame(function="f")]
+    assert (printed_signal_frame(frames, by_handler=True), printed_signal_frame(frames)) == (0, None)
+
+
 @pytest.mark.parametrize("mark", [NativeFrame(function="<signal handler called>"), NativeFrame(function="__restore_rt", trust="signal")])
 def test_the_fault_lies_below_a_signal_handler(mark: NativeFrame) -> None:
     frames = (NativeFrame(function="handler"), mark, NativeFrame(function="work"))

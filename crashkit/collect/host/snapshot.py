@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -118,8 +119,18 @@ def started(pid: int, argv: Sequence[str], environment: Mapping[str, str]) -> Op
     if stat is None:
         return None
     place = tuple((name, value) for name, value in environment.items() if name in PLACE)
-    name = os.path.basename(argv[0])
-    return ProcessSnapshot(pid, stat.start, os.getpid(), name, tuple(argv), None, working_folder(), pid, (), time.monotonic(), place)
+    name, executable = os.path.basename(argv[0]), _program(argv[0], environment.get("PATH"))
+    return ProcessSnapshot(pid, stat.start, os.getpid(), name, tuple(argv), executable, working_folder(), pid, (), time.monotonic(), place)
+
+
+def _program(name: str, path: Optional[str]) -> Optional[str]:
+    """What `/proc/PID/exe` says of a process that was started by this name; None for a script, whose interpreter that would be."""
+    found = shutil.which(name, path=path)
+    if found is None:
+        return None
+    with contextlib.suppress(OSError), open(found, "rb") as file:
+        return os.path.realpath(found) if file.read(4) == b"\x7fELF" else None
+    return None
 
 
 def _place(pid: int) -> tuple[tuple[str, str], ...]:

@@ -11,6 +11,7 @@ _FATAL = Layout(
     heads=(re.compile(r"^!+ (?P<signal>Segfault) encountered !+$"),),
     frames=(re.compile(r'^ *File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>.*)$'),),
     between=re.compile(r"^$"),
+    by_handler=True,
 )
 
 _EXCEPTION = Layout(

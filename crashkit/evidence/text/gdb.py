@@ -7,13 +7,15 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
+from msgspec.structs import replace
+
 from crashkit.evidence.text import glibc_backtrace
 from crashkit.evidence.text.native_backtrace import printed_native
 from crashkit.evidence.text.reader import Account, Body, Format, Note, Reader, Telling, threads_left_out
 from crashkit.evidence.text.sanitizer import printed_frame
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, PythonFrame, Thread
 from crashkit.naming.functions import plain
-from crashkit.naming.machinery import SIGNAL_FRAME, is_fatal_error, machinery_end
+from crashkit.naming.machinery import SIGNAL_FRAME, is_fatal_error, machinery_end, printed_signal_frame
 from crashkit.naming.signals import signal_name
 
 MOST_THREADS = 1000
@@ -38,7 +40,7 @@ _STOPPED_IN = re.compile(r"^0x(?P<pc>[0-9a-f]{1,16}) in (?P<rest>[A-Za-z_(].{1,2
 _STOPPED_PART = re.compile(r"^(?:0x[0-9a-f]{1,16} in )?[A-Za-z_][^\s(]{0,400} \([^()]*,? ?$")
 _MOST_PARTS = 8
 """Lines that one such line is broken into."""
-_FRAME = re.compile(r"^#(?P<level>\d{1,9}) +(?:0x(?P<pc>[0-9a-f]{1,16}) in {1,2})?(?P<rest>\S.*)$")
+_FRAME = re.compile(r"^#(?P<level>\d{1,9}) +(?:0x(?P<pc>[0-9a-f]{1,16}) (?:in {1,2})?)?(?P<rest>\S.*)$")
 # pwndbg's and GEF's own display of the stack.
 _DISPLAYED = re.compile(
     r"^ {0,20}(?:► |→ )?(?:f )?\[?#?(?P<level>\d{1,4})\]? +0x(?P<pc>[0-9a-f]{1,16}) (?:→ )?(?P<rest>[^\s+]+)(?:\+(?:0x)?[0-9a-f]+)?$"
@@ -49,6 +51,7 @@ _FROM = re.compile(r"^(?P<call>.*\)) (?:from (?P<module>\S.*)|at (?P<library>/\S
 _CALL = re.compile(r"^(?=.*\)$)(?P<function>.*?) \((?P<args>.*)\)$", re.DOTALL)
 # A sanitizer's frame, whose report has lost its head.
 _OF_SANITIZER = re.compile(r"^.+ (?:[^\s()]+:\d{1,9}|\(/[^\s()]+\+0x[0-9a-f]{1,16}\)(?: \(BuildId: \w+\))?)$")
+_NAMELESS = re.compile(r"^\((?P<module>/[^\s()]+)\+(?P<offset>0x[0-9a-f]{1,16})\)$")
 _PYTHON = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}), in (?P<function>.*)$')
 _PYTHON_HEAD = "Traceback (most recent call first):"
 _MOST_SAYING = 12
@@ -228,10 +231,18 @@ class _Stack:
         self.pythons = self.pythons or other.pythons
 
     def thread(self, crashed: bool) -> Thread:
-        frames: tuple[Frame, ...] = tuple(_frame(pc, rest) for pc, rest in self.frames)
+        frames: tuple[Frame, ...] = self._natives()
         frames = (*self._above(), *frames[: self._gap()], *self._elided(), *frames[self._gap() :])
         pthread = Address(int(self.ident, 16)) if self.ident else None
         return Thread(tid=self.lwp, name=self.name, crashed=crashed, pthread=pthread, frames=frames, python_frames=tuple(self.pythons))
+
+    def _natives(self) -> tuple[NativeFrame, ...]:
+        frames = [_frame(pc, rest) for pc, rest in self.frames]
+        # LLVM's handler and Chromium's number the frames as gdb does, and so does FreeCAD's, which leaves itself out.
+        left = printed_signal_frame(frames, glibc_backtrace.FRAME.match(self.frames[0][1]) is not None) if self.levels[:1] == [0] else None
+        if left is not None:
+            frames[left] = replace(frames[left], function=SIGNAL_FRAME, trust="signal")
+        return tuple(frames)
 
     def _gap(self) -> int:
         """Where frames are left out, by their numbers; behind the last frame if nowhere."""
@@ -272,6 +283,8 @@ def _frame(pc: Optional[str], rest: str) -> NativeFrame:
         rest, module = match["call"], match["module"] or match["library"]
     elif _OF_SANITIZER.match(rest):
         return printed_frame(pc, rest)
+    elif match := _NAMELESS.match(rest):
+        return printed_native({"pc": f"0x{pc}" if pc else None, **match.groupdict()})
     elif match := glibc_backtrace.FRAME.match(rest):
         # FreeCAD's own handler has gdb's words and numbers before them.
         return printed_native(match.groupdict())

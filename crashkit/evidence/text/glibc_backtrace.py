@@ -45,10 +45,29 @@ _LAYOUT = Layout(
         re.compile(r"^[^()]{1,1000}\([^()]{0,4000}\) ?\[0x[0-9a-f]+\]$"),
     ),
     fewest=2,
+    by_handler=True,
 )
 
-FORMAT = format_of(
-    _LAYOUT,
-    ("Process received signal", "Signal: ", "Caught signal ", "uWSGI process ", "backtrace", "Backtrace", ")[0x", ") [0x"),
-    "backtrace",
+_DMLC = Layout(
+    heads=(),
+    frames=(
+        re.compile(
+            r"^ {0,4}(?:\[bt\] )?\(\d{1,5}\) {1,2}(?P<module>[^\s()\[\]]{1,1000})"
+            r"\((?P<function>[^()+]*(?:\([^()]{0,1000}\)[^()+]{0,100})?)(?:\+(?P<offset>0x[0-9a-f]+))?\) ?\[(?P<pc>0x[0-9a-f]+)\]$"
+        ),
+    ),
+    between=re.compile(r"^$"),
+    starts=(re.compile(r"^ {0,4}(?:\[bt\] )?\(0\) {1,2}/.{1,2000} ?\[0x[0-9a-f]+\]$"),),
+    fewest=2,
+    by_handler=True,
+)
+"""dmlc-core's: MXNet, TVM, XGBoost, DGL (dmlc/logging.h, `StackTrace`). Its `[bt]` may have been taken for a logger's name."""
+
+FORMATS = (
+    format_of(
+        _LAYOUT,
+        ("Process received signal", "Signal: ", "Caught signal ", "uWSGI process ", "backtrace", "Backtrace", ")[0x", ") [0x"),
+        "backtrace",
+    ),
+    format_of(_DMLC, ("(0) /", "(0)  /"), "backtrace"),
 )

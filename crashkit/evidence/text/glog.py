@@ -17,9 +17,11 @@ _GLOG = Layout(
         re.compile(r"^\*\*\* Check failure stack trace: \*\*\*$"),
         re.compile(r"^\*\*\* Aborted at \d+ \(unix time\)"),
         re.compile(r"^(?:FatalError|Fatal error): [`'](?P<signal>[A-Z][a-z ]+)[`'] is detected by the operating system"),
+        re.compile(r"^PC: @ +(?P<fault_pc>0x[0-9a-f]+) "),
     ),
     # glog: address and name; absl: also the size of the stack frame.
     frames=(re.compile(r"^ *@ +(?P<pc>0x[0-9a-f]+) +(?:\d+ +)?(?P<function>\S.*)$"),),
+    by_handler=True,
     between=re.compile(r"^(?:PC: @.*| *\.\.\. and at least .*|\[TimeInfo: .*|)$"),
     starts=(
         _SIGNAL,

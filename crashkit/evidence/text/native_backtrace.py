@@ -40,6 +40,8 @@ class Layout:
     fewest: int = 0
     """Texts with fewer frames and no facts are none of this format."""
     outermost_first: bool = False
+    by_handler: bool = False
+    """The stack of a signal is printed by a handler, and begins with its frames, or with the one by which it returns."""
     telling: Telling = Telling.NATIVE_THREADS
     facts: frozenset[str] = field(default_factory=lambda: frozenset({"signal", "number"}))
     """A text with one of these is about a crash."""
@@ -128,14 +130,19 @@ class Backtrace(Reader):
             return None
         return (Note(self._headline, self._layout.kind, self.fields),) if self.is_crash else ()
 
-    def threads(self) -> tuple[Thread, ...]:
-        """In the order of the text; the first one crashed where no line says which did. Of those with numbers that one is cut off."""
+    def threads(self, of_crash: bool = False) -> tuple[Thread, ...]:
+        """In the order of the text; the first one crashed where no line says which did. Of those with numbers that one is cut off.
+
+        `of_crash`: another text of this format says that something crashed.
+        """
         stacks = [stack for stack in self._stacks if stack.frames]
         named = self.fields.get("thread")
         said = next((stack for stack in self._stacks if stack.crashed or (named is not None and stack.index == named)), None)
         numbered = any(stack.index is not None for stack in stacks)
         crashed = said or (None if numbered or not stacks else stacks[0])
-        return tuple(stack.thread(stack is crashed, self._layout.outermost_first) for stack in stacks)
+        by_handler = self._layout.by_handler and (self.is_crash or of_crash or not self._layout.heads)
+        fault = _number(self.fields.get("fault_pc")) or 0
+        return tuple(stack.thread(stack is crashed, self._layout.outermost_first, by_handler, fault) for stack in stacks)
 
 
 class _Stack:
@@ -145,9 +152,13 @@ class _Stack:
         self.above = 0
         """Frames that were cut off above the first one, by its number."""
 
-    def thread(self, crashed: bool, outermost_first: bool) -> Thread:
+    def thread(self, crashed: bool, outermost_first: bool, by_handler: bool, fault: int) -> Thread:
+        """`fault`: where the thread was at the signal; 0 if it is not told."""
         frames = self.frames[::-1] if outermost_first else self.frames[:]
-        if (left := printed_signal_frame(frames)) is not None:
+        left = printed_signal_frame(frames, by_handler and crashed and not self.above)
+        if crashed and fault and (at := next((index for index, frame in enumerate(frames) if frame.pc == fault), None)) is not None:
+            left = at - 1 if at else None
+        if left is not None:
             frames[left] = replace(frames[left], function=SIGNAL_FRAME, trust="signal")
         above = (ElidedFrames(count=self.above),) if self.above else ()
         return Thread(tid=self.tid, name=self.name, crashed=crashed, frames=(*above, *frames))
@@ -183,7 +194,8 @@ def _teller(layout: Layout) -> Callable[[Sequence[tuple[str, Backtrace]]], Accou
             return Account()
         shown = next((text for text in several if text.is_crash and text.threads()), None)
         shown = shown or max(several, key=lambda text: sum(len(thread.frames) for thread in text.threads()))
-        threads = shown.threads()
+        # Its head may have been written by another process, or by one with another prefix.
+        threads = shown.threads(any(text.is_crash for text in several))
         return Account(
             telling=layout.telling if threads else Telling.NOTHING,
             threads=threads,
