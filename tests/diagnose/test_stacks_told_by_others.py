@@ -47,7 +47,10 @@ def libc(name: str) -> str:
         (mpi("0x5748700058c0", PTHREAD, LIBC.format("808"), LIBC.format("824"), libc("__libc_malloc"), SOLVER), "likely"),
         (mpi("0x31", PTHREAD, LIBC.format("808"), libc("__libc_calloc")), "likely"),
         (mpi("0xdeadbeef0", "/lib/x86_64-linux-gnu/libc.so.6(+0x42520)[0x7f1]", LIBC.format("9"), libc("realloc")), "likely"),
-        (mpi("0x41414149", "/usr/lib64/libc-2.17.so(+0x8)[0x7f1]", "/usr/lib64/libc-2.17.so(posix_memalign+0x8)[0x7f1]"), "likely"),
+        (
+            mpi("0x41414149", PTHREAD, "/usr/lib64/libc-2.17.so(+0x8)[0x7f1]", "/usr/lib64/libc-2.17.so(posix_memalign+0x8)[0x7f1]"),
+            "likely",
+        ),
         (mpi("0x5748700058c0", PTHREAD, LIBC.format("7f"), LIBC.format("81"), libc("cfree"), SOLVER), "possible"),
     ],
 )

@@ -15,6 +15,7 @@ import pytest
 from crashkit.errors import EvidenceError
 from crashkit.evidence.text.log import LogEvidence, read_log
 from crashkit.model import ElidedFrames
+from crashkit.naming.machinery import SIGNAL_FRAME
 from crashkit.naming.mangled import demangled
 from crashkit.pipeline import analyze
 
@@ -321,7 +322,7 @@ Importing it crashes the interpreter
     "Open MPI": Posted(
         "backtrace",
         "SIGSEGV",
-        (None, "cpp2py::convert", None, "PyObject_Call"),
+        (SIGNAL_FRAME, "cpp2py::convert", None, "PyObject_Call"),
         """\
 [node-7:16611] *** Process received signal ***
 [node-7:16611] Signal: Segmentation fault (11)
@@ -338,7 +339,7 @@ Importing it crashes the interpreter
     "UCX": Posted(
         "backtrace",
         "SIGSEGV",
-        ("__sigaction", "PMPI_Comm_set_errhandler"),
+        (SIGNAL_FRAME, "PMPI_Comm_set_errhandler"),
         """\
 [n1:140515:0:140515] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x54000009)
 ==== backtrace (tid: 140515) ====
@@ -413,10 +414,23 @@ abort at /lib/x86_64-linux-gnu/libc.so.6 (unknown line)
 Allocations: 612 (Pool: 600; Big: 12); GC: 0
 """,
     ),
+    "dmlc": Posted(
+        "backtrace",
+        "SIGSEGV",
+        (None, SIGNAL_FRAME, "dgl::runtime::CUDADeviceAPI::FreeDataSpace(DLContext, void*)"),
+        """\
+Segmentation fault: 11
+
+Stack trace:
+  [bt] (0) /usr/lib/python3.6/site-packages/mxnet/libmxnet.so(+0x2e4f650) [0x7f4a49ec2650]
+  [bt] (1) /lib64/libc.so.6(+0x35670) [0x7f4b20dec670]
+  [bt] (2) /usr/lib/python3.6/dgl/libdgl.so(dgl::runtime::CUDADeviceAPI::FreeDataSpace(DLContext, void*)+0x1d) [0x7f498519fb3d]
+""",
+    ),
     "glog": Posted(
         "backtrace",
         "SIGSEGV",
-        (None, "caffe::DataReader::Body::read_one()"),
+        (SIGNAL_FRAME, "caffe::DataReader::Body::read_one()"),
         """\
 *** Aborted at 1501135804 (unix time) try "date -d @1501135804" if you are using GNU date ***
 PC: @     0x7f31cadd5428 caffe::DataReader<>::Body::read_one()
