@@ -18,6 +18,13 @@ _ZEROS, _MANY = "0000", 4
 _LIBRARY = regex(r"\.so(?:\.[\d.]{1,40})?$")
 
 
+_LIBM = regex(r"(?:^|/)libm[.-]")
+_WITH_FLOATS = regex(
+    r"(?:__)?(?:ieee754_)?(?:log(?:2|10|1p)?|exp(?:2|m1|10)?|pow|sqrt|cbrt|hypot|a?(?:sin|cos|tan)h?|atan2|erfc?|[lt]?gamma)[fl]?(?:_\w{1,20})?"
+)
+_OF_LIBM_ONLY = regex(r"^__|[a-z0-9][fl]$|_(?:fma|avx|sse)\d?$")
+
+
 def gap_among_libraries(case: Case) -> Outcome:
     """The address that was executed lies in a gap among what is mapped of libraries, as one leaves that is unloaded."""
     native = case.crashed.innermost if case.crashed is not None else None
@@ -76,4 +83,21 @@ def _library(mapping: Mapping) -> Optional[str]:
     return name if _LIBRARY.search(name) else None
 
 
-CODE_FACTS = {"gap-among-libraries": gap_among_libraries, "in-generated-code": in_generated_code, "code-of-zeros": code_of_zeros}
+def in_libm(case: Case) -> Outcome:
+    """The innermost frame is one of libm's functions that compute with floats, and so divide no integers."""
+    native = case.crashed.innermost if case.crashed is not None else None
+    if case.crashed is None or native is None or not native.name:
+        return unknown("the function that failed")
+    # Without its file, `pow` may be anybody's.
+    known = _LIBM.search(native.module) if native.module else native.frame.file is None and _OF_LIBM_ONLY.search(native.name)
+    if not known or _WITH_FLOATS.fullmatch(native.name) is None:
+        return no("it is no function of libm's")
+    return Outcome(True, (Evidence(text=native.name, thread=case.crashed.thread.tid, frame=native.index),))
+
+
+CODE_FACTS = {
+    "gap-among-libraries": gap_among_libraries,
+    "in-generated-code": in_generated_code,
+    "in-libm": in_libm,
+    "code-of-zeros": code_of_zeros,
+}

@@ -499,8 +499,11 @@ def program_counter_zero(case: Case) -> Outcome:
     """The innermost frame is at address 0, or where a table of functions leads that begins there: a call through a null pointer."""
     stack = case.crashed
     first = stack.innermost if stack is not None else None
-    pc = first.frame.pc if first is not None else None
+    pc = first.frame.pc if first is not None and not (first.frame.pc and first.frame.function) else None
     if stack is not None and first is not None and pc is not None and is_null(pc) and not is_no_function(pc):
+        # People shorten addresses.
+        if pc and all(other.frame.pc is None or is_null(other.frame.pc) for other in stack.natives):
+            return no("no frame has a whole address")
         place = Evidence(text=f"the innermost frame is at address {pc:#x}", thread=stack.thread.tid, frame=first.index)
         return Outcome(True, (place,), {"target": f"{pc:#x}"} if pc else {})
     return no("the innermost frame is not at address 0")

@@ -117,7 +117,7 @@ def handler_end(frames: Sequence[Frame]) -> int:
 # LLVM, lib/Support/Unix/Signals.inc; Chromium, base/debug/stack_trace_posix.cc.
 _PRINTING_HANDLER = re.compile(
     r"uwsgi_(?:backtrace|segfault)|ucs_(?:handle_error|error_signal_handler)|_Py_DumpStack|faulthandler_\w+|"
-    r"BLI_system_backtrace\w*|sig_handle_crash\w*|llvm::sys::(?:PrintStackTrace|RunSignalHandlers)|SignalHandler|"
+    r"BLI_system_backtrace\w*|sig_handle_crash\w*|llvm::sys::(?:PrintStackTrace|RunSignalHandlers)|"
     r"base::debug::(?:CollectStackTrace|StackTrace::StackTrace|.*StackDumpSignalHandler)"
 )
 _OF_HANDLERS = re.compile(
@@ -132,25 +132,31 @@ _C_LIBRARY = re.compile(r"(?:.*/)?lib(?:c|pthread)[.-][^/]*")
 _MOST_OF_HANDLER = 8
 
 
+def is_of_c_library(frame: NativeFrame) -> bool:
+    """Whether it is a frame of the C library without a name, as that is by which the kernel called a handler."""
+    return not frame.function and _C_LIBRARY.fullmatch(frame.module or "") is not None
+
+
 def printed_signal_frame(frames: Sequence[NativeFrame], by_handler: bool = False) -> int | None:
     """Index of the frame by which a printed backtrace of a signal handler leaves it: mostly a nameless one of the C library. None without
     one.
 
     `by_handler`: a handler is known to have printed it; its own frames may have any name that fits, or be left out.
     """
-    inside = by_handler
+    inside, own = by_handler, None
     for index, frame in enumerate(frames[:_MOST_OF_HANDLER]):
         name = plain((frame.function or "").replace("(unknown)", "").strip())
         if inside and name and _RETURNS_FROM_HANDLER.fullmatch(name):
             return index
         if name and _PRINTING_HANDLER.fullmatch(name):
-            inside = True
-        elif name and not (by_handler and _OF_HANDLERS.search(name)):
-            # UCX may leave it out: then its own library ends where another one begins.
-            before = frames[index - 1] if index else frame
-            return index - 1 if inside and not before.function and before.module and frame.module not in (None, before.module) else None
-        elif not name and inside and (_C_LIBRARY.fullmatch(frame.module or "") or (by_handler and not frame.module)):
+            inside, own = True, frame.module
+        elif not name and inside and (is_of_c_library(frame) or (by_handler and not frame.module)):
             return index
+        elif own and frame.module not in (None, own):
+            # UCX may leave it out: then its own library ends where another one begins.
+            return index - 1 if not frames[index - 1].function else None
+        elif name and not (inside and _OF_HANDLERS.search(name)):
+            return None
     return None
 
 

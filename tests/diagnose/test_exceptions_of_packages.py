@@ -16,7 +16,7 @@ from crashkit.model import Crash
 FIRST = {
     "library-not-loaded": (
         "OSError: [WinError 126] The specified module could not be found",
-        "OSError: [WinError 193] %1 is not a valid Win32 application",
+        r'OSError: [WinError 193] %1 is not a valid Win32 application. Error loading "C:\py\lib\c10.dll" or one of its dependencies.',
         r'OSError: [WinError 1114] A DLL initialization routine failed. Error loading "C:\py\lib\c10.dll" or one of its dependencies.',
         r'OSError: [WinError 126] 找不到指定的模块。 Error loading "C:\py\torch\lib\fbgemm.dll" or one of its dependencies.',
         r"FileNotFoundError: Could not find module 'C:\py\foo.dll' (or one of its dependencies).",
@@ -62,10 +62,7 @@ FIRST = {
     "timeout-liveness-probe": (
         "Warning  Unhealthy  18m (x298 over 8d)  kubelet  Liveness probe failed: HTTP probe failed with statuscode: 503",
     ),
-    "killed-by-signal-9-unknown": (
-        "numpy/core/tests/test_multiarray.py::TestIO::test_largish_file[path_obj] Killed",
-        "Loading checkpoint shards ... Killed",
-    ),
+    "killed-by-signal-9-unknown": ("numpy/core/tests/test_multiarray.py::TestIO::test_largish_file[path_obj] Killed",),
 }
 NOT = {
     "OSError: [WinError 127] is what we catch here: see the documentation of the library": "memory-refused",
@@ -73,6 +70,19 @@ NOT = {
     "FileNotFoundError: Could not find module specification 'a.yaml'": "library-not-loaded",
     "RuntimeError: the library of this city was not found on the map": "library-not-loaded",
     "RuntimeError: Cannot find the book in the library": "library-not-loaded",
+    "FileNotFoundError: Could not find Photos library at /Users/me/Pictures": "library-not-loaded",
+    "beets.LibraryError: unable to open library database": "library-not-loaded",
+    "    hp, ht, pid, tid = _winapi.CreateProcess(executable, args,\nOSError: [WinError 193] %1 is not a valid Win32 application": (
+        "library-not-loaded"
+    ),
+    " * Stopping worker ... Killed\n * Stopping web server ... done": "killed-by-signal-9-unknown",
+    "WARNING plot: TclError: no display name and no $DISPLAY environment variable\n./run.sh: line 3:  4242 Killed   python a.py": (
+        "display-failed"
+    ),
+    "XlaRuntimeError: INTERNAL: RET_CHECK failure (external/xla/xla/pjrt/gpu/gpu_topology.cc:123) num_devices == 8 (4 vs. 8)": (
+        "xla-compiler-crash"
+    ),
+    ">>> signal.Signals(11)\n<Signals.SIGSEGV: 11>": "supervisor-worker-crashed",
     "WARNING: OSError: PortAudio library not found. Sound is disabled": "library-not-loaded",
     "Warning  Unhealthy  kubelet  Readiness probe failed: HTTP probe failed with statuscode: 503": "timeout-liveness-probe",
     "RuntimeError: RET_CHECK failure (mediapipe/framework/a.cc:7) ok": "xla-compiler-crash",
@@ -102,7 +112,12 @@ def test_others_are_not(told: Callable[[str], Crash], text: str, other: str) -> 
 
 @pytest.mark.parametrize(
     ("function", "expected"),
-    [("log10f", "sigfpe-floating-point"), ("__ieee754_pow_sse2", "sigfpe-floating-point"), ("divide", "sigfpe-integer-divide")],
+    [
+        ("log10f", "sigfpe-floating-point"),
+        ("__ieee754_pow_sse2", "sigfpe-floating-point"),
+        ("divide", "sigfpe-integer-divide"),
+        ("pow", "sigfpe-integer-divide"),
+    ],
 )
 def test_what_computes_with_floats_divides_no_integers(told: Callable[[str], Crash], function: str, expected: str) -> None:
     found = told(
@@ -110,6 +125,11 @@ def test_what_computes_with_floats_divides_no_integers(told: Callable[[str], Cra
         f"    @     0x7f232a4d2390 (unknown)\n    @     0x7f2329804bc3 {function}\n    @     0x7f231599225a (unknown)"
     ).findings
     assert [(one.id, one.confidence) for one in found] == [(expected, "likely")]
+
+
+def test_a_function_of_ones_own_may_be_called_as_one_of_libms(told: Callable[[str], Crash]) -> None:
+    gdb = "Program received signal SIGFPE, Arithmetic exception.\n(gdb) bt\n#0  0x55555151 in {} at hist.c:5\n#1  0x1 in main () at a.c:1"
+    assert [told(gdb.format(call)).findings[0].id for call in ("pow (a=2, m=0)", "expf (a=2)")] == 2 * ["sigfpe-integer-divide"]
 
 
 def test_memory_that_was_refused_to_the_end(told: Callable[[str], Crash]) -> None:

@@ -153,6 +153,10 @@ FIRST = {
         "heap-corruption-overflow",
         "likely",
     ),
+    "* thread #1, stop reason = signal SIGABRT\n  * frame #0: 0x1f1 libsystem_kernel.dylib`__pthread_kill + 10\n"
+    "    frame #1: 0x1f2 libsystem_c.dylib`abort + 123\n    frame #2: 0x1f3 libobjc.A.dylib`_objc_terminate() + 96\n"
+    "    frame #3: 0x1f4 libc++abi.dylib`std::__terminate(void (*)()) + 8\n    frame #4: 0x1f4 libc++abi.dylib`__cxa_rethrow + 99\n"
+    "    frame #5: 0x1f5 libobjc.A.dylib`objc_exception_rethrow + 37": ("cxx-uncaught-exception", "certain"),
     "undefined symbol: cuDeviceGetCount\nThat is how training ends in the container:": ("abi-undefined-symbol", "possible"),
     'I saw "The kernel appears to have died. It will restart automatically." In a terminal:\n>>> f()\nSegmentation fault (core dumped)': (
         "supervisor-worker-crashed",
@@ -161,6 +165,10 @@ FIRST = {
     "It segfaults: the function is variadic, and has no argtypes.": ("ctypes-pointer-truncated", "possible"),
 }
 NOT = {
+    "* thread #1, queue = 'com.apple.main-thread', stop reason = signal SIGSTOP\n"
+    "  * frame #0: 0x00007fff6c1b1b5e libsystem_malloc.dylib`tiny_malloc_from_free_list + 12\n"
+    '    frame #1: 0x0000000100003f20 MyApp`parse(text="x") at parse.c:9': "heap-corruption-overflow",
+    "SIGSEGV\n#0  0x00000044 in Reset_Handler ()\n#1  0x000001f8 in main ()": "null-function-call",
     "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007fb9015dd740 (most recent call first):\n"
     '  File "/srv/plugin.py", line 9 in <module>\n  File "<frozen importlib._bootstrap>", line 219 in _call_with_frames_removed\n'
     '  File "<frozen importlib._bootstrap_external>", line 850 in exec_module': "library-init-crash",
@@ -255,6 +263,15 @@ def test_fixes_are_for_the_product_that_failed(told: Callable[[str], Crash]) -> 
 
 
 PRINTED = {
+    "Open MPI on i386": "[n1:123] *** Process received signal ***\n[n1:123] Signal: Segmentation fault (11)\n"
+    "[n1:123] Signal code: Address not mapped (1)\n[n1:123] Failing at address: 0x18\n[n1:123] [ 0] [0xb7726410]\n"
+    "[n1:123] [ 1] ./solver(compute_forces+0x9) [0x8049149]\n[n1:123] [ 2] /lib/libc.so.6(__libc_start_main+0xf3) [0xb7533a83]",
+    "UCX of a stripped program": "[n1:26:0:26] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x18)\n"
+    "==== backtrace (tid:  26) ====\n 0  /usr/lib64/libucs.so.0(ucs_handle_error+0x2dc) [0x7f1]\n"
+    " 1  /usr/lib64/libucs.so.0(+0x2b0bc) [0x7f2]\n 2  ./solver(compute_forces+0x1) [0x7f4]\n"
+    " 3  /lib64/libc.so.6(__libc_start_main+0xf3) [0x7f5]",
+    "no handler": "terminate called after throwing an instance of 'E'\n  what():  bad config\nStack trace:\n"
+    "#0  ./server(compute_forces+0x5) [0x55d849159345]\n#1  /usr/lib/libplugin.so(run_plugin+0x20) [0x7f21b7533a83]\nAborted (core dumped)",
     "Open MPI": "[n1:123] *** Process received signal ***\n[n1:123] Signal: Segmentation fault (11)\n"
     "[n1:123] Signal code: Address not mapped (1)\n[n1:123] Failing at address: 0x18\n"
     "[n1:123] [ 0] /lib64/libpthread.so.0(+0xf5e0)[0x2b1f1d7a85e0]\n"
@@ -262,9 +279,6 @@ PRINTED = {
     "[n1:123] [ 2] /usr/bin/python3(_PyEval_EvalFrameDefault+0x5a3)[0x5c1234]\n[n1:123] *** End of error message ***",
     "UCX, with debug information": "[n1:26:0:26] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x18)\n"
     "==== backtrace (tid:  26) ====\n 0 0x0000000000042520 __sigaction()  ???:0\n 1 0x00000000000a1234 compute_forces()  /src/a.c:12\n====",
-    "MXNet": "Segmentation fault: 11\n\nStack trace:\n  [bt] (0) /venv/mxnet/libmxnet.so(+0x2e4f650) [0x7f4a49ec2650]\n"
-    "  [bt] (1) /lib64/libc.so.6(+0x35670) [0x7f4b20dec670]\n"
-    "  [bt] (2) /opt/lib/libforce.so(compute_forces(Context, void*)+0x1d) [0x7f498519fb3d]",
     "FreeCAD": "Program received signal SIGSEGV, Segmentation fault.\n#0  /lib/x86_64-linux-gnu/libc.so.6(+0x42520) [0x7fbb88c42520]\n"
     "#1  0x7fbb8f5a1234 in compute_forces(App::Document*) from /usr/lib/freecad/lib/libFreeCADApp.so+0x14\n",
     "Blender": "# backtrace\n/opt/blender(BLI_system_backtrace+0x20) [0x9f1]\n/opt/blender() [0x9f2]\n"

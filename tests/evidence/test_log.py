@@ -514,7 +514,6 @@ OPENING_LINES = (
     "==== backtrace (tid: 7) ====",
     "/lib/libc.so.6(abort+0x12) [0x7f12]",
     "python(+0x12)[0x7f12]",
-    "[bt] (0) /lib/libmxnet.so(+0x12) [0x7f12]",
     "!!!!!!! Segfault encountered !!!!!!!",
     "frame #0: c10::Error::Error() + 0x57 (0x7f12 in /t/libc10.so)",
 )

@@ -414,19 +414,6 @@ abort at /lib/x86_64-linux-gnu/libc.so.6 (unknown line)
 Allocations: 612 (Pool: 600; Big: 12); GC: 0
 """,
     ),
-    "dmlc": Posted(
-        "backtrace",
-        "SIGSEGV",
-        (None, SIGNAL_FRAME, "dgl::runtime::CUDADeviceAPI::FreeDataSpace(DLContext, void*)"),
-        """\
-Segmentation fault: 11
-
-Stack trace:
-  [bt] (0) /usr/lib/python3.6/site-packages/mxnet/libmxnet.so(+0x2e4f650) [0x7f4a49ec2650]
-  [bt] (1) /lib64/libc.so.6(+0x35670) [0x7f4b20dec670]
-  [bt] (2) /usr/lib/python3.6/dgl/libdgl.so(dgl::runtime::CUDADeviceAPI::FreeDataSpace(DLContext, void*)+0x1d) [0x7f498519fb3d]
-""",
-    ),
     "glog": Posted(
         "backtrace",
         "SIGSEGV",

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Optional
 
 
-def program_of(command: tuple[str, ...]) -> tuple[Optional[Path], Optional[str]]:
-    """The program that runs a command, after following `#!` lines; or None and the reason."""
+def program_of(command: tuple[str, ...], path: Optional[str] = None) -> tuple[Optional[Path], Optional[str]]:
+    """The program that runs a command, after following `#!` lines; or None and the reason. `path`: its PATH, if it is not ours."""
     if not command:
         return Path(sys.executable).resolve(), None
-    found = shutil.which(command[0])
+    found = shutil.which(command[0], path=path)
     if found is None:
         return None, f"{command[0]}: command not found"
     for _ in range(4):
@@ -26,7 +26,7 @@ def program_of(command: tuple[str, ...]) -> tuple[Optional[Path], Optional[str]]
             return Path(found).resolve(), None
         words = os.fsdecode(head[2:].split(b"\n", 1)[0]).split()
         if words and os.path.basename(words[0]) == "env":
-            words = [shutil.which(word) or word for word in words[1:] if not word.startswith("-") and "=" not in word]
+            words = [shutil.which(word, path=path) or word for word in words[1:] if not word.startswith("-") and "=" not in word]
         if not words:
             break
         found = words[0]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit.collect.host.proc import text_of
+from crashkit.collect.host.program import program_of
 from crashkit.crashfolder.files import open_real
 from crashkit.environment import PLACE, rank
 from crashkit.evidence.package_versions import package_paths, package_versions
@@ -119,18 +119,9 @@ def started(pid: int, argv: Sequence[str], environment: Mapping[str, str]) -> Op
     if stat is None:
         return None
     place = tuple((name, value) for name, value in environment.items() if name in PLACE)
-    name, executable = os.path.basename(argv[0]), _program(argv[0], environment.get("PATH"))
+    name, program = os.path.basename(argv[0]), program_of((argv[0],), environment.get("PATH"))[0]
+    executable = str(program) if program is not None else None
     return ProcessSnapshot(pid, stat.start, os.getpid(), name, tuple(argv), executable, working_folder(), pid, (), time.monotonic(), place)
-
-
-def _program(name: str, path: Optional[str]) -> Optional[str]:
-    """What `/proc/PID/exe` says of a process that was started by this name; None for a script, whose interpreter that would be."""
-    found = shutil.which(name, path=path)
-    if found is None:
-        return None
-    with contextlib.suppress(OSError), open(found, "rb") as file:
-        return os.path.realpath(found) if file.read(4) == b"\x7fELF" else None
-    return None
 
 
 def _place(pid: int) -> tuple[tuple[str, str], ...]:

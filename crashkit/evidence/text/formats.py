@@ -47,7 +47,7 @@ FORMATS: tuple[Format[Any], ...] = (
     pytest_timeout.FORMAT,
     pyspy.FORMAT,
     rust.FORMAT,
-    *glibc_backtrace.FORMATS,
+    glibc_backtrace.FORMAT,
     *c10.FORMATS,
     *LISTINGS,
 )

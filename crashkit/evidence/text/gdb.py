@@ -15,7 +15,7 @@ from crashkit.evidence.text.reader import Account, Body, Format, Note, Reader, T
 from crashkit.evidence.text.sanitizer import printed_frame
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, PythonFrame, Thread
 from crashkit.naming.functions import plain
-from crashkit.naming.machinery import SIGNAL_FRAME, is_fatal_error, machinery_end, printed_signal_frame
+from crashkit.naming.machinery import SIGNAL_FRAME, is_fatal_error, is_of_c_library, machinery_end, printed_signal_frame
 from crashkit.naming.signals import signal_name
 
 MOST_THREADS = 1000
@@ -239,7 +239,8 @@ class _Stack:
     def _natives(self) -> tuple[NativeFrame, ...]:
         frames = [_frame(pc, rest) for pc, rest in self.frames]
         # LLVM's handler and Chromium's number the frames as gdb does, and so does FreeCAD's, which leaves itself out.
-        left = printed_signal_frame(frames, glibc_backtrace.FRAME.match(self.frames[0][1]) is not None) if self.levels[:1] == [0] else None
+        by_handler = self.levels[:1] == [0] and is_of_c_library(frames[0]) and glibc_backtrace.FRAME.match(self.frames[0][1]) is not None
+        left = printed_signal_frame(frames, by_handler) if self.levels[:1] == [0] else None
         if left is not None:
             frames[left] = replace(frames[left], function=SIGNAL_FRAME, trust="signal")
         return tuple(frames)

@@ -7,7 +7,7 @@ import re
 from crashkit.evidence.text.native_backtrace import Layout, format_of
 
 FRAME = re.compile(
-    r"^ {0,12}(?:\[ {0,3}\d{1,5}\] {1,4}|#? {0,4}\d{1,5}[:.]? {1,4})?(?P<module>[^\s()\[\]]{1,1000})"
+    r"^ {0,12}(?:\[ {0,3}(?P<level>\d{1,5})\] {1,4}|#? {0,4}\d{1,5}[:.]? {1,4})?(?P<module>[^\s()\[\]]{1,1000})"
     r"(?:\((?P<function>[^()+]*)(?:\+(?P<offset>0x[0-9a-f]+))?\))? ?\[(?P<pc>0x[0-9a-f]+)\]$"
 )
 """`/lib/libc.so.6(abort+0x12) [0x7f12]`, `[ 3] python(+0x5)[0x5]`, `/usr/bin/python[0x819c82e]`."""
@@ -31,6 +31,8 @@ _LAYOUT = Layout(
     ),
     frames=(
         FRAME,
+        # Open MPI on i386 and ppc64le: the frame by which the kernel called the handler is in no file
+        re.compile(r"^\[ {0,3}(?P<level>\d{1,5})\] {1,4}\[(?P<pc>0x[0-9a-f]+)\]$"),
         # UCX with debug information
         re.compile(r"^ *\d+ (?P<pc>0x[0-9a-f]+) (?P<function>[^\s()]+)\(\) +(?P<file>[^:]+):(?P<line>\d+)$"),
     ),
@@ -48,26 +50,8 @@ _LAYOUT = Layout(
     by_handler=True,
 )
 
-_DMLC = Layout(
-    heads=(),
-    frames=(
-        re.compile(
-            r"^ {0,4}(?:\[bt\] )?\(\d{1,5}\) {1,2}(?P<module>[^\s()\[\]]{1,1000})"
-            r"\((?P<function>[^()+]*(?:\([^()]{0,1000}\)[^()+]{0,100})?)(?:\+(?P<offset>0x[0-9a-f]+))?\) ?\[(?P<pc>0x[0-9a-f]+)\]$"
-        ),
-    ),
-    between=re.compile(r"^$"),
-    starts=(re.compile(r"^ {0,4}(?:\[bt\] )?\(0\) {1,2}/.{1,2000} ?\[0x[0-9a-f]+\]$"),),
-    fewest=2,
-    by_handler=True,
-)
-"""dmlc-core's: MXNet, TVM, XGBoost, DGL (dmlc/logging.h, `StackTrace`). Its `[bt]` may have been taken for a logger's name."""
-
-FORMATS = (
-    format_of(
-        _LAYOUT,
-        ("Process received signal", "Signal: ", "Caught signal ", "uWSGI process ", "backtrace", "Backtrace", ")[0x", ") [0x"),
-        "backtrace",
-    ),
-    format_of(_DMLC, ("(0) /", "(0)  /"), "backtrace"),
+FORMAT = format_of(
+    _LAYOUT,
+    ("Process received signal", "Signal: ", "Caught signal ", "uWSGI process ", "backtrace", "Backtrace", ")[0x", ") [0x"),
+    "backtrace",
 )

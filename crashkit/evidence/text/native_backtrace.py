@@ -140,7 +140,7 @@ class Backtrace(Reader):
         said = next((stack for stack in self._stacks if stack.crashed or (named is not None and stack.index == named)), None)
         numbered = any(stack.index is not None for stack in stacks)
         crashed = said or (None if numbered or not stacks else stacks[0])
-        by_handler = self._layout.by_handler and (self.is_crash or of_crash or not self._layout.heads)
+        by_handler = self._layout.by_handler and (self.is_crash or of_crash)
         fault = _number(self.fields.get("fault_pc")) or 0
         return tuple(stack.thread(stack is crashed, self._layout.outermost_first, by_handler, fault) for stack in stacks)
 
