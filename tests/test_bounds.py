@@ -19,7 +19,14 @@ CUT = ("left out", "cut at", "omitted", "not looked for", "missing", "truncated"
 # Nothing of these is worth a word: they are small, or what is there is all in the report.
 WHOLE = {"gpu_threads", "wide_sections", "modules_in_memory", "auxiliary_vectors", "manifest_name", "manifest_nesting"}
 # Seven seconds or more, and others are like them.
-LONG = {"mapping_paths_in_sysroot", "faulthandler_threads", "gpu_multiprocessors", "overlapping_notes"}
+LONG = {
+    "gdb_threads",
+    "lines_of_beginnings",
+    "mapping_paths_in_sysroot",
+    "faulthandler_threads",
+    "gpu_multiprocessors",
+    "overlapping_notes",
+}
 
 
 def limited() -> None:

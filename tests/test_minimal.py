@@ -112,7 +112,7 @@ def test_other_crashes(script: str, python: Interpreter, tmp_path: Path) -> None
 @needs_gdb
 @needs_x86_64()
 @pytest.mark.slow
-@pytest.mark.parametrize("handler", [False, True], ids=["plain", "faulthandler"])
+@pytest.mark.parametrize("handler", [False, pytest.param(True, marks=pytest.mark.long)], ids=["plain", "faulthandler"])
 @pytest.mark.parametrize("kind", ["c_overflow", "c_overflow_thread", "large_frame", "coroutine"])
 def test_a_stack_that_overflowed(kind: str, handler: bool, tmp_path: Path) -> None:
     """Its pointer is in the guard, or anywhere below it."""

@@ -20,9 +20,9 @@ _LIBRARY = regex(r"\.so(?:\.[\d.]{1,40})?$")
 
 _LIBM = regex(r"(?:^|/)libm[.-]")
 _WITH_FLOATS = regex(
-    r"(?:__)?(?:ieee754_)?(?:log(?:2|10|1p)?|exp(?:2|m1|10)?|pow|sqrt|cbrt|hypot|a?(?:sin|cos|tan)h?|atan2|erfc?|[lt]?gamma)[fl]?(?:_\w{1,20})?"
+    r"_*(?:ieee754_)?(?:log(?:2|10|1p)?|exp(?:2|m1|10)?|pow|sqrt|cbrt|hypot|a?(?:sin|cos|tan)h?|atan2|erfc?|[lt]?gamma)[fl]?(?:_\w{1,20})?"
 )
-_OF_LIBM_ONLY = regex(r"^__|[a-z0-9][fl]$|_(?:fma|avx|sse)\d?$")
+_OF_LIBM_ONLY = regex(r"^__|[a-z0-9][fl]$")
 
 
 def gap_among_libraries(case: Case) -> Outcome:

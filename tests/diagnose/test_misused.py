@@ -95,9 +95,9 @@ def test_minus_one_need_not_be_an_error(tmp_path: Path) -> None:
     ("call", "pending"),
     [
         ("attribute(4)", "AttributeError(\"'int' object has no attribute 'no_such_attribute'\")"),
-        ("module('no.such')", "ModuleNotFoundError(\"No module named 'no'\")"),
+        pytest.param("module('no.such')", "ModuleNotFoundError(\"No module named 'no'\")", marks=pytest.mark.long),
         ("arguments(('of', 7))", "ValueError('of', 7)"),
-        ("arguments('one')", "ValueError('one')"),
+        pytest.param("arguments('one')", "ValueError('one')", marks=pytest.mark.long),
         ("nothing(4)", None),
     ],
 )

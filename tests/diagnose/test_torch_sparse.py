@@ -25,8 +25,10 @@ def crash(kind: str, threads: int) -> Crash:
 @pytest.mark.torch
 @pytest.mark.slow
 @needs_torch
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("kind", ["dense", "added", "product"])
+@pytest.mark.parametrize(
+    ("kind", "threads"),
+    [("dense", 1), ("added", 2), *(pytest.param(*one, marks=pytest.mark.long) for one in (("dense", 2), ("product", 1)))],
+)
 def test_an_operator_follows_an_index(kind: str, threads: int) -> None:
     """With two threads it may be OpenMP's that faults, with no operator and no Python on its stack."""
     found = crash(kind, threads)

@@ -53,7 +53,7 @@ def functions(crash: Crash) -> list[str | None]:
 
 
 @pytest.mark.parametrize("python", some_interpreters("3.6", "3.8", "3.11", "3.13"))
-@pytest.mark.parametrize("call", ["fail()", "Static().fail()", "Heap().fail()"])
+@pytest.mark.parametrize("call", ["Heap().fail()", *(pytest.param(one, marks=pytest.mark.long) for one in ("fail()", "Static().fail()"))])
 def test_a_stripped_extension_module(python: Interpreter, call: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
