@@ -44,7 +44,7 @@ def complaint(place: Place, method: str, slow: float) -> Optional[str]:
                 return f"{took:.2f} s for {length} characters like {make(40)!r}"
         tried.append((took, make))
     tried.sort(key=lambda one: one[0], reverse=True)
-    for _, make in tried[:3]:
+    for _, make in tried[:6]:
         short = least(place, method, make(SHORT), BOUNDED / 8 * slow)
         if short > BOUNDED / 8 * slow:
             return f"{short:.2f} s for 8 KB like {make(40)!r}"

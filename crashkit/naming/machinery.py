@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from crashkit.model import Frame, NativeFrame
 from crashkit.naming.functions import plain, without_suffix
 
@@ -90,6 +92,11 @@ def machinery_end(functions: Sequence[str | None]) -> int:
         elif function and plain(function) != _UNDECIDED:
             break
     return end
+
+
+def as_signal_frame(frame: NativeFrame) -> NativeFrame:
+    """The frame as that by which the kernel called a signal handler."""
+    return replace(frame, function=SIGNAL_FRAME, trust="signal")
 
 
 def is_signal_frame(frame: Frame) -> bool:

@@ -15,7 +15,7 @@ from crashkit.evidence.core.describe import Fault, Scene
 from crashkit.model import Address, Crash, ElidedFrames, Frame, HandledSignal, NativeFrame, Signal, Thread
 from crashkit.naming.functions import plain
 from crashkit.naming.interrupted import handled_said
-from crashkit.naming.machinery import NESTED, SIGNAL_FRAME, is_outermost, is_signal_frame, machinery_end
+from crashkit.naming.machinery import NESTED, as_signal_frame, is_outermost, is_signal_frame, machinery_end
 from crashkit.naming.signals import FAULTS, SI_TKILL, SIGABRT, code_name, sender_name
 from crashkit.stacks.handled import handled_signals, handler_name, interrupted_at
 
@@ -139,7 +139,7 @@ def _with_signal_frames(thread: Thread, restorers: set[int]) -> Thread:
 
     def told(frame: Frame) -> Frame:
         if isinstance(frame, NativeFrame) and frame.pc in restorers and not is_signal_frame(frame):
-            return replace(frame, function=SIGNAL_FRAME, trust="signal")
+            return as_signal_frame(frame)
         return frame
 
     return replace(thread, frames=tuple(map(told, thread.frames)))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from crashkit.errors import EvidenceError
 from crashkit.model import Crash
 from crashkit.pipeline import analyze
 
@@ -19,3 +20,16 @@ def told(tmp_path: Path) -> Callable[[str], Crash]:
         return analyze(log)
 
     return read
+
+
+@pytest.fixture
+def told_ids(told: Callable[[str], Crash]) -> Callable[[str], list[str]]:
+    """The findings for a log with that text; none where it is refused."""
+
+    def ids(text: str) -> list[str]:
+        try:
+            return [finding.id for finding in told(text).findings]
+        except EvidenceError:
+            return []
+
+    return ids

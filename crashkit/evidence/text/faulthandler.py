@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from crashkit.evidence.text.reader import Account, Body, Format, Note, Reader, Telling, threads_left_out
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, Offset, PythonFrame, PythonRuntime, SoftError, Thread
-from crashkit.naming.machinery import SIGNAL_FRAME, printed_signal_frame
+from crashkit.naming.machinery import as_signal_frame, printed_signal_frame
 from crashkit.naming.mangled import demangled
 
 MOST_THREADS = 1000
@@ -156,7 +156,7 @@ class FaultDump(Reader):
         c_stack = [frame for frame in self._c_stack or () if isinstance(frame, NativeFrame)]
         # It begins with the handler that printed it.
         if self.signal is not None and (left := printed_signal_frame(c_stack)) is not None:
-            c_stack[left] = replace(c_stack[left], function=SIGNAL_FRAME, trust="signal")
+            c_stack[left] = as_signal_frame(c_stack[left])
         told = tuple(block.thread(self.message is not None, c_stack) for block in self._blocks)
         if c_stack and not any(block.current for block in self._blocks):
             return (*told, Thread(crashed=self.signal is not None or not told, frames=tuple(c_stack)))

@@ -7,15 +7,20 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
-from msgspec.structs import replace
-
 from crashkit.evidence.text import glibc_backtrace
 from crashkit.evidence.text.native_backtrace import printed_native
 from crashkit.evidence.text.reader import Account, Body, Format, Note, Reader, Telling, threads_left_out
 from crashkit.evidence.text.sanitizer import printed_frame
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, PythonFrame, Thread
 from crashkit.naming.functions import plain
-from crashkit.naming.machinery import SIGNAL_FRAME, is_fatal_error, is_of_c_library, machinery_end, printed_signal_frame
+from crashkit.naming.machinery import (
+    SIGNAL_FRAME,
+    as_signal_frame,
+    is_fatal_error,
+    is_of_c_library,
+    machinery_end,
+    printed_signal_frame,
+)
 from crashkit.naming.signals import signal_name
 
 MOST_THREADS = 1000
@@ -239,10 +244,10 @@ class _Stack:
     def _natives(self) -> tuple[NativeFrame, ...]:
         frames = [_frame(pc, rest) for pc, rest in self.frames]
         # LLVM's handler and Chromium's number the frames as gdb does, and so does FreeCAD's, which leaves itself out.
-        by_handler = self.levels[:1] == [0] and is_of_c_library(frames[0]) and glibc_backtrace.FRAME.match(self.frames[0][1]) is not None
-        left = printed_signal_frame(frames, by_handler) if self.levels[:1] == [0] else None
-        if left is not None:
-            frames[left] = replace(frames[left], function=SIGNAL_FRAME, trust="signal")
+        if self.levels[:1] == [0]:
+            by_handler = is_of_c_library(frames[0]) and glibc_backtrace.FRAME.match(self.frames[0][1]) is not None
+            if (left := printed_signal_frame(frames, by_handler)) is not None:
+                frames[left] = as_signal_frame(frames[left])
         return tuple(frames)
 
     def _gap(self) -> int:

@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from msgspec.structs import replace
-
 from crashkit.evidence.text.log_signal import named
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
 from crashkit.model import Address, ElidedFrames, NativeFrame, Offset, Thread
-from crashkit.naming.machinery import SIGNAL_FRAME, printed_signal_frame
+from crashkit.naming.machinery import as_signal_frame, printed_signal_frame
 from crashkit.naming.mangled import demangled
 
 MOST_FRAMES = 1000
@@ -159,7 +157,7 @@ class _Stack:
         if crashed and fault and (at := next((index for index, frame in enumerate(frames) if frame.pc == fault), None)) is not None:
             left = at - 1 if at else None
         if left is not None:
-            frames[left] = replace(frames[left], function=SIGNAL_FRAME, trust="signal")
+            frames[left] = as_signal_frame(frames[left])
         above = (ElidedFrames(count=self.above),) if self.above else ()
         return Thread(tid=self.tid, name=self.name, crashed=crashed, frames=(*above, *frames))
 
