@@ -237,6 +237,19 @@ def _address_of(value: Value) -> int:
     return number(value.text) or 0
 
 
+def variable_called(case: Case) -> Outcome:
+    """A variable of the Python line has the address that was called: nobody need have overwritten a pointer to a function."""
+    signal, stack = case.crash.signal, case.crashed
+    if signal is None or signal.access is None or stack is None:
+        return unknown("what was called")
+    if signal.access != "execute":
+        return no("nothing was called")
+    value = bad_pointer(stack.thread, signal)
+    if value is None or (number(value.text) or 0) != signal.address:
+        return no("no variable of the line has the address")
+    return Outcome(True, (Evidence(text=f"{value.name} = {value.text}", thread=stack.thread.tid),))
+
+
 def _handed_address(case: Case) -> int | Outcome:
     """The fault address, if the code that failed may have got it of a Python line."""
     signal = case.crash.signal
@@ -311,5 +324,6 @@ POINTER_FACTS = {
     "null-result": null_result,
     "accessed-by-ctypes": accessed_by_ctypes,
     "small-literal": small_literal,
+    "variable-called": variable_called,
     "called-through-ctypes": called_through_ctypes,
 }

@@ -59,6 +59,16 @@ def test_a_number_that_is_called_is_no_null_pointer(call: str, is_null: bool) ->
         assert ("null" in told.lower()) == is_null
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("given", "id"), [("small", "jump-to-unmapped"), ("data", "jump-into-data")])
+def test_what_was_passed_as_a_function(given: str, id: str) -> None:
+    finding = first(analyze(python_crash("passed_as_function.py", given).core))
+    assert finding.id == id
+    told, *others = finding.fix
+    assert told.startswith("Check `compare` before ") and told.endswith(", and native code called that as a function.")
+    assert not any("--asan" in fix for fix in others), others
+
+
 def beside(mappings: tuple[Mapping, ...], address: int) -> list[str]:
     subject = crash(signal="SIGSEGV", reason="unmapped", access="execute", address=address, frames="?? > call [own.so]")
     thread = subject.threads[0]
