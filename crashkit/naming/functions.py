@@ -11,6 +11,7 @@ _LONGEST = 4096
 # `f@@GLIBC_2.17`, `f@plt`. ABI tags, gdb's `f[cold]`, and the hash that rustc appends.
 _SUFFIX = re.compile(
     r"(?: ?\[clone [^\[\]]*\]|\.(?:constprop|isra|part|cold|localalias|lto_priv|llvm|clone|unlikely|hot|ipa)\b[\w.]*"
+    r"| ?\(\.(?:constprop|isra|part|cold|llvm|lto_priv)\b[\w.]*\)"  # as LLVM's demangler writes them
     r"|@.*|\[(?:abi:\w+|cold)\]|::h[0-9a-f]{16}$)+"
 )
 # The hash of a crate's version and build, which rustc's newer names have: `polars_stream[2aab324879e620c7]::execute`.
@@ -35,6 +36,16 @@ _ALIAS = re.compile(
     r"^(?:__libc_(?!start|main|csu|message|fatal)"
     r"|_{1,3}interceptor_(?:trampoline_)?|__(?:a|hwa|m|t)san_(?=mem(?:cpy|set|move)$))"  # what sanitizers put in their place
 )
+
+
+_NO_NAMES = frozenset(
+    {"??", "???", "()", "(unknown)", "<unknown>", "<unknown function>", "[unknown]", "<redacted>", "n/a", "<null>", "(null)", "<no symbol>"}
+)
+
+
+def printed_name(text: str) -> str | None:
+    """The function's name that a debugger or a handler printed; None for what they print where they do not know it."""
+    return None if text in _NO_NAMES else text or None
 
 
 @lru_cache(maxsize=65536)

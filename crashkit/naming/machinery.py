@@ -124,17 +124,19 @@ def handler_end(frames: Sequence[Frame]) -> int:
 # LLVM, lib/Support/Unix/Signals.inc; Chromium, base/debug/stack_trace_posix.cc.
 _PRINTING_HANDLER = re.compile(
     r"uwsgi_(?:backtrace|segfault)|ucs_(?:handle_error|error_signal_handler)|_Py_DumpStack|faulthandler_\w+|"
-    r"BLI_system_backtrace\w*|sig_handle_crash\w*|llvm::sys::(?:PrintStackTrace|RunSignalHandlers)|"
-    r"base::debug::(?:CollectStackTrace|StackTrace::StackTrace|.*StackDumpSignalHandler)"
+    r"BLI_system_backtrace\w*|sig_handle_crash\w*|llvm::sys::(?:PrintStackTrace|RunSignalHandlers)|PrintStackTraceSignalHandler|"
+    r"base::debug::(?:CollectStackTrace|StackTrace::StackTrace|.*StackDumpSignalHandler)|paddle::\w+::GetCurrentTraceBackString"
 )
 _OF_HANDLERS = re.compile(
     r"[Ss]ignal_?[Hh]andler|[Hh]andle_?[Ss]ig|[Ss]tack_?[Tt]race|[Bb]ack_?[Tt]race|[Ss]egfault_?[Ll]ogger|RunSignalHandlers|FailureInfo"
 )
 """What functions are called by which other handlers do so."""
 _RETURNS_FROM_HANDLER = re.compile(
-    r"_sigtramp|__restore_rt|__kernel_(?:rt_)?sigreturn|killpg|(?:__)?funlockfile|(?:__)?(?:libc_|GI_+)?sigaction|__sighandler"
+    r"_sigtramp|__restore_rt|__kernel_(?:rt_)?sigreturn|killpg|(?:__)?funlockfile|(?:__)?(?:libc_|GI_+)?sigaction|__sighandler|"
+    r"paddle::framework::SignalHandle"
 )
-"""By macOS's libraries, musl, the kernel for AArch64, and what lies in front of it in glibc, whose own has no name."""
+"""By macOS's libraries, musl, the kernel for AArch64, and what lies in front of it in glibc, whose own has no name. Paddle prints functions
+of its own only: there its handler stands for it."""
 _C_LIBRARY = re.compile(r"(?:.*/)?lib(?:c|pthread)[.-][^/]*")
 _MOST_OF_HANDLER = 8
 

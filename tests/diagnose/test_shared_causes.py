@@ -285,6 +285,28 @@ PRINTED = {
     "Chromium": "Received signal 11 SEGV_MAPERR 000000000018\n#0 0x55d5f9a1b2c3 base::debug::CollectStackTrace()\n"
     "#1 0x55d5f9a1b111 base::debug::(anonymous namespace)::StackDumpSignalHandler()\n"
     "#2 0x7f1b00042520 (/usr/lib/x86_64-linux-gnu/libc.so.6+0x4251f)\n#3 0x55d5f71b2c3a compute_forces()",
+    "LLVM, of old": "Stack dump:\n #0 0x0000000002e041cf PrintStackTraceSignalHandler(void*) Signals.cpp:0:0\n"
+    " #1 0x0000000002e0198d SignalHandler(int) Signals.cpp:0:0\n"
+    " #2 0x00007ff929159390 __restore_rt (/lib/x86_64-linux-gnu/libpthread.so.0+0x11390)\n"
+    " #3 0x00007ff927e8d918 compute_forces /build/forces.c:347:0\nSegmentation fault (core dumped)",
+    "LLVM, demangled with a copy's name": "Stack dump:\n #0 0x00007f75ffa4c47c PrintStackTraceSignalHandler(void*) (.llvm.142725274327) "
+    "(/usr/lib/libLLVM-11.so+0x133747c)\n #1 0x00007f75ffa4c905 SignalHandler(int) (/usr/lib/libLLVM-11.so+0x1337905)\n"
+    " #2 0x00007f75fe6ec140 __restore_rt (/lib/x86_64-linux-gnu/libpthread.so.0+0x14140)\n"
+    " #3 0x00007f75ffe8c752 compute_forces (/usr/lib/libLLVM-11.so+0x1777752)\nSegmentation fault (core dumped)",
+    "Chromium, with lines": "Received signal 11 SEGV_MAPERR 000000000018\n"
+    "#0 0x55d5f9a1b2c3 base::debug::CollectStackTrace() [../../base/debug/stack_trace_posix.cc:889:7]\n"
+    "#1 0x55d5f9a1b111 base::debug::(anonymous namespace)::StackDumpSignalHandler() [../../base/debug/stack_trace_posix.cc:452:3]\n"
+    "#2 0x7f1b00042520 (/usr/lib/x86_64-linux-gnu/libc.so.6+0x4251f)\n#3 0x55d5f71b2c3a compute_forces() [../../forces.cc:45:2]",
+    "Chromium, on macOS": "Received signal 11 SEGV_MAPERR 000000000150\n"
+    "0   Electron Framework                  0x000000011625fe39 base::debug::CollectStackTrace(void**, unsigned long) + 9\n"
+    "1   Electron Framework                  0x000000011625fd91 base::debug::(anonymous namespace)::StackDumpSignalHandler(int, "
+    "__siginfo*, void*) + 1329\n2   libsystem_platform.dylib            0x00007fff6b4525fd _sigtramp + 29\n"
+    "3   Electron Framework                  0x0000000111a156bd compute_forces() + 621",
+    "Paddle": "C++ Traceback (most recent call last):\n--------------------------------------\n0   compute_forces(std::string)\n"
+    "1   paddle::framework::SignalHandle(char const*, int)\n2   paddle::platform::GetCurrentTraceBackString[abi:cxx11]()\n\n"
+    "----------------------\nError Message Summary:\n----------------------\n"
+    "FatalError: A serious error (Segmentation fault) is detected by the operating system. (at /paddle/paddle/fluid/platform/init.cc:303)\n"
+    "  [SignalInfo: *** SIGSEGV (@0x10) received by PID 3118 (TID 0x7f1ae8cf3700) from PID 16 ***]",
     "UCX, without the signal's frame": "[n1:26:0:26] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x18)\n"
     "==== backtrace (tid:  26) ====\n 0  /usr/lib/ucx/libucs.so.0(ucs_handle_error+0x2fd) [0x7f1]\n"
     " 1  /usr/lib/ucx/libucs.so.0(+0x29591) [0x7f2]\n 2  /opt/lib/libforce.so(compute_forces+0x12) [0x7f4]",
@@ -307,3 +329,18 @@ def test_who_prints_a_backtrace_is_not_what_failed(told: Callable[[str], Crash],
     crash = told(text)
     failed = native_at(crash.thread, crash.signal)
     assert failed is not None and (failed.function or "").partition("(")[0] == "compute_forces"
+
+
+def test_which_frame_of_a_stack_without_names_failed(told: Callable[[str], Crash]) -> None:
+    """Chromium's registers tell it; the innermost frames are its handler's."""
+    frames = "".join(f"#{level} 0x7f5f5acc9d{level:x}7 <unknown>\n" for level in range(4))
+    registers = "  r8: 00000000beeddead  r9: 00000000beeddead\n  ip: 00007f5f5acc9d27 efl: 0000000000010246 cgf: 002b000000000033"
+    crash = told(f"Received signal 11 SEGV_MAPERR 000000000018\n{frames}{registers}\n[end of stack trace]")
+    failed = native_at(crash.thread, crash.signal)
+    assert failed is not None and (failed.function, failed.pc) == (None, 0x7F5F5ACC9D27)
+
+
+def test_where_chromium_says_that_a_function_is(told: Callable[[str], Crash]) -> None:
+    crash = told(PRINTED["Chromium, with lines"])
+    failed = native_at(crash.thread, crash.signal)
+    assert failed is not None and (failed.function, failed.file, failed.line) == ("compute_forces()", "../../forces.cc", 45)

@@ -12,7 +12,7 @@ from crashkit.evidence.text.native_backtrace import printed_native
 from crashkit.evidence.text.reader import Account, Body, Format, Note, Reader, Telling, threads_left_out
 from crashkit.evidence.text.sanitizer import printed_frame
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, PythonFrame, Thread
-from crashkit.naming.functions import plain
+from crashkit.naming.functions import plain, printed_name
 from crashkit.naming.machinery import (
     SIGNAL_FRAME,
     as_signal_frame,
@@ -53,6 +53,10 @@ _DISPLAYED = re.compile(
 _AT = re.compile(r"^(?=.*:\d{1,9}$)(?P<call>.*\)) at (?P<file>\S.*):(?P<line>\d{1,9})$", re.DOTALL)
 # gdb 8.0 and 8.1 put a library behind `at`, and nothing in front of the arguments of a function without a name.
 _FROM = re.compile(r"^(?P<call>.*\)) (?:from (?P<module>\S.*)|at (?P<library>/\S{1,1000}\.so[.\d]{0,40}))$", re.DOTALL)
+_OF_CHROMIUM = re.compile(r"^(?P<call>.{1,2000}) \[(?P<file>[^\s\[\]:]{1,1000}):(?P<line>\d{1,9})(?::\d{1,9})?\]$", re.DOTALL)
+"""`base::Run() [../../base/run.cc:45:2]`."""
+_REGISTERS = re.compile(r"^ {1,3}(?:ip: (?P<pc>[0-9a-f]{16})|(?:r\d{1,2}|[a-z]{2,3}): [0-9a-f]{16})\b")
+"""Chromium prints them below its stack, whose frames mostly have no names: `ip` tells which of them failed."""
 _CALL = re.compile(r"^(?=.*\)$)(?P<function>.*?) \((?P<args>.*)\)$", re.DOTALL)
 # A sanitizer's frame, whose report has lost its head.
 _OF_SANITIZER = re.compile(r"^.+ (?:[^\s()]+:\d{1,9}|\(/[^\s()]+\+0x[0-9a-f]{1,16}\)(?: \(BuildId: \w+\))?)$")
@@ -91,6 +95,9 @@ class GdbStacks(Reader):
         if match := _FRAME.match(text) or _DISPLAYED.match(text):
             return self._frame(match)
         if self._feed_head(text):
+            return True
+        if self._threads and (match := _REGISTERS.match(text)):
+            self._threads[-1].fault = self._threads[-1].fault or match["pc"]
             return True
         if text == _PYTHON_HEAD:
             self._in_python = True
@@ -224,6 +231,8 @@ class _Stack:
         self.name = name
         self.frames: list[tuple[Optional[str], str]] = []
         self.levels: list[int] = []
+        self.fault: Optional[str] = None
+        """Where the thread was at the signal, where registers below the stack tell it."""
         self.pythons: list[PythonFrame] = []
 
     def absorb(self, other: _Stack) -> None:
@@ -246,7 +255,10 @@ class _Stack:
         # LLVM's handler and Chromium's number the frames as gdb does, and so does FreeCAD's, which leaves itself out.
         if self.levels[:1] == [0]:
             by_handler = is_of_c_library(frames[0]) and glibc_backtrace.FRAME.match(self.frames[0][1]) is not None
-            if (left := printed_signal_frame(frames, by_handler)) is not None:
+            left = printed_signal_frame(frames, by_handler)
+            if self.fault and (at := next((index for index, frame in enumerate(frames) if frame.pc == int(self.fault, 16)), 0)):
+                left = at - 1
+            if left is not None:
                 frames[left] = as_signal_frame(frames[left])
         return tuple(frames)
 
@@ -283,7 +295,7 @@ def _frame(pc: Optional[str], rest: str) -> NativeFrame:
     if rest == SIGNAL_FRAME:
         return NativeFrame(function=rest, pc=address, trust="signal")
     file = line = module = None
-    if match := _AT.match(rest):
+    if match := _AT.match(rest) or _OF_CHROMIUM.match(rest):
         rest, file, line = match["call"], match["file"], int(match["line"])
     elif match := _FROM.match(rest):
         rest, module = match["call"], match["module"] or match["library"]
@@ -297,9 +309,7 @@ def _frame(pc: Optional[str], rest: str) -> NativeFrame:
     match = _CALL.match(rest)
     function = match["function"] if match else rest
     args = _args(match["args"]) if match else {}
-    return NativeFrame(
-        function=None if function in ("??", "()") else function, file=file, line=line, module=module, pc=address, trust="text", args=args
-    )
+    return NativeFrame(function=printed_name(function), file=file, line=line, module=module, pc=address, trust="text", args=args)
 
 
 def _last_words(frame: NativeFrame) -> Optional[str]:

@@ -10,6 +10,7 @@ from typing import Any, Optional
 from crashkit.evidence.text.log_signal import named
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
 from crashkit.model import Address, ElidedFrames, NativeFrame, Offset, Thread
+from crashkit.naming.functions import printed_name
 from crashkit.naming.machinery import as_signal_frame, printed_signal_frame
 from crashkit.naming.mangled import demangled
 
@@ -220,9 +221,7 @@ def _number(text: Optional[str]) -> Optional[int]:
 
 def printed_native(found: dict[str, Optional[str]]) -> NativeFrame:
     """A frame from the groups of a pattern for frames."""
-    function = (found.get("function") or "").strip()
-    if function in ("??", "???", "(unknown)", "<unknown>", "<unknown function>", "n/a", "[unknown]", "<redacted>"):
-        function = ""
+    function = printed_name((found.get("function") or "").strip()) or ""
     pc, line, offset, plus = found.get("pc"), found.get("line"), found.get("offset"), found.get("plus")
     if plus and _LOADED_AT.fullmatch(function):
         function, offset = "", f"{int(plus):x}"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
 from crashkit.model import Address, NativeFrame, Offset, PythonFrame, Thread
-from crashkit.naming.functions import short_function
+from crashkit.naming.functions import printed_name, short_function
 from crashkit.naming.handed import is_foreign_call
 from crashkit.naming.machinery import is_machinery
 from crashkit.naming.own_code import is_own
@@ -254,9 +254,9 @@ def printed_frame(pc: Optional[str], rest: str) -> NativeFrame:
     address = Address(int(pc, 16)) if pc else None
     match = _PLACE.match(rest)
     if match is None:
-        return NativeFrame(function=rest, pc=address, trust="text")
+        return NativeFrame(function=printed_name(rest), pc=address, trust="text")
     return NativeFrame(
-        function=match["function"].strip() or None,
+        function=printed_name(match["function"].strip()),
         file=match["file"],
         line=int(match["line"]) if match["line"] else None,
         module=match["module"],
