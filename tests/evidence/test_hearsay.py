@@ -36,6 +36,8 @@ SAID = {
     "a Seg Fault, then a seg-fault again": "SIGSEGV",
     "SIGSEV after an update": "SIGSEGV",
     "Segmentation faut on Ubuntu": "SIGSEGV",
+    "Illegal instuction (core dumped)": "SIGILL",
+    "it ends with segmentation  fault (core dumped)": "SIGSEGV",
     "Jupyter kernel keeps dying when I run model.fit": None,
     "Python has encountered a problem and needs to close": None,
     "The terminal process terminated with exit code: 3221226091": None,
@@ -66,6 +68,12 @@ def test_what_is_said(text: str, tmp_path: Path) -> None:
     ]
     findings = diagnose(crash_of_log(path, found), load_catalog()).findings
     assert [finding.id for finding in findings if finding.confidence != "possible"] == []
+
+
+def test_a_misspelt_signal_below_a_stack(tmp_path: Path) -> None:
+    stack = "#0  0x00007f1b2a3c4d5e in compute_forces () from /usr/lib/libforce.so\n#1  0x000055d5f9a1b111 in main ()"
+    found = read_log(_written(f"{stack}\nIllegal instuction (core dumped)", tmp_path))
+    assert found.signal is not None and found.signal.name == "SIGILL"
 
 
 @pytest.mark.parametrize(

@@ -555,7 +555,7 @@ class _Log:
         if not lines and (left := self.left(file, errors)) is not None:
             return left
         if not lines:
-            typed, kept = self._typed(file), False
+            typed, kept = tuple(map(self._with_signal, self._typed(file))), False
             told = self.told(file)
             lines = (*typed, *(line for line in told if line.line not in {line.line for line in typed}))
             if lines:
@@ -600,7 +600,7 @@ class _Log:
 
     def told(self, file: BinaryIO) -> tuple[LogLine, ...]:
         """What somebody says of a crash, one of each line."""
-        told = (*hearsay.told(self._lines), *self._spoken(file))
+        told = (*map(self._with_signal, hearsay.told(self._lines)), *self._spoken(file))
         return tuple({line.line: line for line in reversed(told)}.values())
 
     def mentioned(self, file: BinaryIO, errors: tuple[SoftError, ...]) -> Optional[LogEvidence]:
@@ -727,6 +727,11 @@ class _Log:
                 text = row.strip()[:LONGEST_TEXT]
                 found.append(LogLine(text=text, kind=hearsay.KIND, path=self._path, line=number, fields=fields))
         return tuple(found[: hearsay.MOST])
+
+    def _with_signal(self, line: LogLine) -> LogLine:
+        """With the signal that stands there misspelt, beside words that tell of a crash only."""
+        fields = None if line.kind != hearsay.KIND or "signal" in line.fields else self._said(mentions.righted(line.text))
+        return msgspec.structs.replace(line, fields={**line.fields, **fields}) if fields and "signal" in fields else line
 
     def _said(self, text: str) -> Optional[dict[str, str]]:
         found = said(text)
