@@ -549,6 +549,16 @@ def null_thread_state(case: Case) -> Outcome:
     return no("no frame shows a null thread state")
 
 
+def null_interpreter(case: Case) -> Outcome:
+    """An inner frame was called with no interpreter, as a debugger shows its arguments: none was there yet, or no longer."""
+    stack = case.crashed
+    for frame in stack.natives[:6] if stack is not None else ():
+        if stack is not None and is_zero(frame.frame.args.get("interp")):
+            evidence = Evidence(text=f"{frame.name} (interp=0x0)", thread=stack.thread.tid, frame=frame.index)
+            return Outcome(True, (evidence,), {"function": frame.name})
+    return no("no frame shows a null interpreter")
+
+
 def null_argument(case: Case) -> Outcome:
     """A debugger shows that the function that failed was called with a null pointer; the fault address is not known."""
     signal = case.crash.signal
@@ -951,6 +961,7 @@ FACTS: dict[str, Fact] = {
     "program-counter-zero": program_counter_zero,
     "jumped-to-address": jumped_to_address,
     "null-thread-state": null_thread_state,
+    "null-interpreter": null_interpreter,
     "interpreter-not-started": interpreter_not_started,
     "null-argument": null_argument,
     "forced-unwind": forced_unwind,

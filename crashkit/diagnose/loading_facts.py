@@ -25,6 +25,15 @@ _LOADING = {
     "ctypes/__init__.py": ("__init__", "_load_library"),
 }
 """The standard library's functions that call dlopen() and a module's initialisation, by file. What else they call has frames."""
+_MODULES = r"[\w.]{1,200}(?: as \w{1,80})?(?:, *[\w.]{1,200}(?: as \w{1,80})?){0,20}"
+_IMPORT = rf"(?:import +{_MODULES}|from +[\w.]{{1,200}} +import +(?:\*|\(?{_MODULES}\)?))"
+_TYPED_IMPORT = re.compile(
+    rf"(?:>>>|In \[\d{{1,6}}\]:) *{_IMPORT} *(?:#.*)?"
+    rf"|.{{0,400}}\bpython[\w.]{{0,20}}(?: +-[A-Za-z]\w{{0,30}}(?: +[\w=.]{{1,80}})?){{0,8}}"
+    rf" +-c *(?P<quote>[\"']) *{_IMPORT}(?:; *{_IMPORT}){{0,20}} *;? *(?P=quote)"
+)
+"""A command that only imports, typed at Python's or IPython's prompt, or a shell's."""
+_DIED = frozenset({"process-end", "shell"})
 _LOADER = re.compile(r"/ld-(?:linux|musl|\d)[^/]*$|/ld\.so\.1$")
 _LOADS = re.compile(r"_*dl_?open\w*|dlopen\w*|_dl_catch_(?:error|exception)|_?PyImport_\w+|py_dl_open|_imp_create_dynamic\w*")
 _INITIALISES = re.compile(r"PyInit_\w+|__pyx_pymod_exec_\w+|pybind11_init_\w+|nanobind_init_\w+")
@@ -82,6 +91,15 @@ def loading_by_python(case: Case) -> Outcome:
     return Outcome(True, (evidence,), {"constructor": "Native code"})
 
 
+def import_typed_last(case: Case) -> Outcome:
+    """Somebody typed an import, and the next line says that the process died: nothing else can have run."""
+    for at, line in enumerate(case.crash.log):
+        typed = line.before[-1].strip() if line.before else ""
+        if line.kind in _DIED and _TYPED_IMPORT.fullmatch(typed):
+            return Outcome(True, (Evidence(text=typed, log=at),), {"constructor": "Native code"})
+    return no("no import was typed right before the end")
+
+
 def _unnamed(natives: list[Native]) -> Optional[int]:
     """Where the loader, without symbols, called code of a library, and was itself called to load one."""
     for place in range(1, len(natives)):
@@ -108,6 +126,7 @@ def foreign_abort(case: Case) -> Outcome:
 
 
 LOADING_FACTS = {
+    "import-typed-last": import_typed_last,
     "in-constructor": in_constructor,
     "in-module-init": in_module_init,
     "foreign-abort": foreign_abort,

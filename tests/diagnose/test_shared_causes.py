@@ -162,8 +162,45 @@ FIRST = {
         "possible",
     ),
     "It segfaults: the function is variadic, and has no argtypes.": ("ctypes-pointer-truncated", "possible"),
+    "Fatal error in cpyext, CPython compatibility layer, calling PyObject_Call\nEither report a bug or consider not using this particular "
+    "extension\n<SystemError object at 0x7f93faba64a8>\nRPython traceback:\nSegmentation fault (core dumped)": (
+        "fatal-python-error",
+        "certain",
+    ),
+    "python: /project/lib/Dialect/TritonNvidiaGPU/Transforms/FenceInsertion.cpp:113: bool dependOn(mlir::Value): Assertion "
+    '`false && "no WhileOp"\' failed.\nAborted (core dumped)': ("triton-compile-crash", "likely"),
+    "F driver/usb/usb_driver.cc:406] HandleEvent failed. USB transfer error 1 [LibUsbDataInCallback]": ("glog-check-failed", "certain"),
+    "QObject::moveToThread: Current thread (0x55af5ad9b920) is not the object's thread (0x55af5cb91700).\n"
+    "Cannot move to target thread (0x55af5ad9b920)\nSegmentation fault (core dumped)": ("gui-wrong-thread", "possible"),
+    'Traceback (most recent call last):\n  File "canvas.py", line 530, in paintEvent\n    p.drawLine(self.x, 0, self.x, self.height)\n'
+    "ValueError: x\nAborted (core dumped)": ("pyqt-unhandled-exception", "likely"),
+    'Traceback (most recent call last):\n  File "canvas.py", line 530, in draw\n    p.drawLine(self.x, 0, self.x, self.height)\n'
+    "TypeError: arguments did not match any overloaded call:\nAborted (core dumped)": ("pyqt-unhandled-exception", "likely"),
+    "#0  __new_sem_wait (sem=sem@entry=0x0) at sem_wait.c:39\n"
+    "#1  0x00007ffff7bfe482 in PyThread_acquire_lock_timed (lock=0x0, microseconds=-1, intr_flag=0) at Python/thread_pthread.h:459\n"
+    "#2  0x00007ffff7c5c334 in new_threadstate (interp=0x0, init=init@entry=1) at Python/pystate.c:613": (
+        "python-not-initialized",
+        "possible",
+    ),
+    '*** Aborted at 1627296117 (unix time) try "date -d @1627296117" if you are using GNU date ***\n'
+    "*** SIGSEGV (@0x2b77d8087e00) received by PID 15991 (TID 0x2b78aa92c700) from PID 18446744073039019520; stack trace: ***\n"
+    "    @     0x2b77d87dd6d0 (unknown)\n    @     0x2b77d9cf8b6b ciBytecodeStream::get_method()\n"
+    "    @     0x2b77d9c263e3 GraphBuilder::invoke()": ("jvm-crash", "likely"),
+    " ** On entry to cusparseSpMM_bufferSize() parameter number 1 (handle) had an illegal value\nSegmentation fault": (
+        "cuda-cublas-status",
+        "possible",
+    ),
 }
 NOT = {
+    "python: /project/lib/Dialect/Affine/Loops.cpp:113: bool dependOn(mlir::Value): Assertion `x' failed.\nAborted (core dumped)": (
+        "triton-compile-crash"
+    ),
+    "E driver/usb/usb_driver.cc:406] HandleEvent failed. USB transfer error 1\nSegmentation fault": "glog-check-failed",
+    'Traceback (most recent call last):\n  File "canvas.py", line 530, in draw\n    p.drawLine(self.x, 0, self.x, self.height)\n'
+    "ValueError: x\nAborted (core dumped)": "pyqt-unhandled-exception",
+    "#0  __new_sem_wait (sem=sem@entry=0x0) at sem_wait.c:39\n"
+    "#1  0x00007ffff7c5c334 in new_threadstate (interp=0x5581, init=init@entry=1) at Python/pystate.c:613": "python-not-initialized",
+    " ** On entry to DGETRF parameter number 4 had an illegal value\nSegmentation fault": "cuda-cublas-status",
     "* thread #1, queue = 'com.apple.main-thread', stop reason = signal SIGSTOP\n"
     "  * frame #0: 0x00007fff6c1b1b5e libsystem_malloc.dylib`tiny_malloc_from_free_list + 12\n"
     '    frame #1: 0x0000000100003f20 MyApp`parse(text="x") at parse.c:9': "heap-corruption-overflow",
