@@ -74,6 +74,8 @@ HALVES = {
     "twenty-third-second": 1,
     "twenty-fourth-first": 0,
     "twenty-fourth-second": 1,
+    "twenty-fifth-first": 0,
+    "twenty-fifth-second": 1,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 PARTS = {"first": "first half", "second": "second half", "late": "found after the first half was handed over"}

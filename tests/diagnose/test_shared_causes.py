@@ -192,6 +192,8 @@ FIRST = {
     ),
 }
 NOT = {
+    "distributed.nanny - WARNING - Worker exceeded 95% memory budget. Restarting\n"
+    "distributed.nanny - WARNING - Worker process 2969 was killed by signal 15": "killed-by-sigterm",
     "python: /project/lib/Dialect/Affine/Loops.cpp:113: bool dependOn(mlir::Value): Assertion `x' failed.\nAborted (core dumped)": (
         "triton-compile-crash"
     ),
