@@ -22,6 +22,10 @@ GDB = "Program received signal SIGSEGV, Segmentation fault.\n(gdb) bt\n"
 LINK = "https://github.com/owner/project/issues/"
 PHYSX = "/buildAgent/work/9/source/gpunarrowphase/src/PxgNarrowphaseCore.cpp (2408) : internal error : memcpy failed fail!"
 
+ABORTED = (
+    "Program terminated with signal SIGABRT, Aborted.\n#0  0x00007f82eea42476 in raise () from /lib/libc.so.6\n"
+    "#1  0x00007f82eea287f3 in abort () from /lib/libc.so.6\n"
+)
 FIRST = {
     "ImportError: libGL.so.1: cannot open shared object file: No such file or directory": ("library-not-loaded", "possible"),
     "[ERROR] Runtime.ImportModuleError: Unable to import module 'app': libpython2.7.so.1.0: cannot open shared object file: "
@@ -162,6 +166,13 @@ FIRST = {
         "possible",
     ),
     "It segfaults: the function is variadic, and has no argtypes.": ("ctypes-pointer-truncated", "possible"),
+    f"{ABORTED}#2  0x00007f82eb912b43 in g_logv () from /lib/libglib-2.0.so.0\n"
+    "#3  0x00007f82eb912c43 in gdk_x_error () from /lib/libgdk-3.so.0": ("glib-error", "certain"),
+    "Program terminated with signal SIGTRAP, Trace/breakpoint trap.\n"
+    "#0  0x00007f82eb912b43 in g_log_structured_array () from /lib/libglib-2.0.so.0": ("glib-error", "certain"),
+    f"{ABORTED}#2  0x00007f82eb912b43 in ?? () from /usr/share/app/libglib-2.0.so.0\n"
+    "#3  0x00007f82eb912c43 in g_main_context_dispatch () from /usr/share/app/libglib-2.0.so.0": ("glib-error", "likely"),
+    f"{ABORTED}#2  0x00007f82eb912b43 in g_assertion_message_expr () from /lib/libglib-2.0.so.0": ("c-assertion-failed", "likely"),
     "Fatal error in cpyext, CPython compatibility layer, calling PyObject_Call\nEither report a bug or consider not using this particular "
     "extension\n<SystemError object at 0x7f93faba64a8>\nRPython traceback:\nSegmentation fault (core dumped)": (
         "fatal-python-error",
@@ -192,6 +203,8 @@ FIRST = {
     ),
 }
 NOT = {
+    f"{ABORTED}#2  0x00007f82eb912b43 in draw () from /lib/libmine.so.0\n"
+    "#3  0x00007f82eb912c43 in g_main_context_dispatch () from /lib/libglib-2.0.so.0": "glib-error",
     "distributed.nanny - WARNING - Worker exceeded 95% memory budget. Restarting\n"
     "distributed.nanny - WARNING - Worker process 2969 was killed by signal 15": "killed-by-sigterm",
     "python: /project/lib/Dialect/Affine/Loops.cpp:113: bool dependOn(mlir::Value): Assertion `x' failed.\nAborted (core dumped)": (
