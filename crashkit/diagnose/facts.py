@@ -69,6 +69,8 @@ _LOCK_WAIT = regex(
 # Functions of the C library in which a thread that did not crash may stand, with a null pointer as their first argument.
 _WAITS = regex(rf"(?:{_LOCK_WAIT.pattern})|_*(?:p?poll|p?select|sig(?:wait|suspend|timedwait)|wait|(?:clock_)?nanosleep|futex)\w*")
 # Lines that tell of an end without naming a signal of Linux.
+_OWN_SIGNAL = re.compile(r"received by PID (\d{1,10}) .{0,80} from PID \1\b")
+"""Of glog's and Paddle's handlers."""
 _ENDS = frozenset({"windows-exception", "windows-exit", "jvm-fatal", "rust-panic", "supervisor-exit"})
 
 _NULL_ARGUMENT = regex(r"(?:\w+@entry=)?0x(?:0|[0-9a-f]{1,3})(?: <error: .{0,200}>)?$")
@@ -549,6 +551,14 @@ def null_thread_state(case: Case) -> Outcome:
     return no("no frame shows a null thread state")
 
 
+def told_own_signal(case: Case) -> Outcome:
+    """A handler printed that the process had sent itself the signal."""
+    for index, line in enumerate(case.crash.log):
+        if _OWN_SIGNAL.search(line.text):
+            return Outcome(True, (Evidence(text=line.text, log=index),), {"function": "kill()"})
+    return no("no handler printed who sent the signal")
+
+
 def null_interpreter(case: Case) -> Outcome:
     """An inner frame was called with no interpreter, as a debugger shows its arguments: none was there yet, or no longer."""
     stack = case.crashed
@@ -962,6 +972,7 @@ FACTS: dict[str, Fact] = {
     "jumped-to-address": jumped_to_address,
     "null-thread-state": null_thread_state,
     "null-interpreter": null_interpreter,
+    "told-own-signal": told_own_signal,
     "interpreter-not-started": interpreter_not_started,
     "null-argument": null_argument,
     "forced-unwind": forced_unwind,

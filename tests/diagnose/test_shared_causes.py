@@ -66,7 +66,7 @@ FIRST = {
     "   94 Segmentation fault      | tempio\ncont-init: info: ssh.sh exited 139": ("supervisor-worker-crashed", "possible"),
     MPI.format("PMPI_Init"): ("mpi-fatal-error", "possible"),
     "*** SIGSEGV (@(nil)), see gl__41#s15 received by PID 11743 (TID 12350) on cpu 17; stack trace: ***\n"
-    "    @     0x7facbd838294        976  (unknown)": ("null-deref", "certain"),
+    "    @     0x7facbd838294        976  (unknown)": ("null-deref", "likely"),
     "Backtrace:\n/venv/site-packages/psycopg2/.libs/./libcrypto-1e9dee74.so.1.0.2n(+0x748be)[0x7f1780c408be]\nSegmentation fault": (
         "duplicate-openssl",
         "possible",

@@ -383,7 +383,7 @@ TOLD = {
     "(the current Python thread state is NULL)": "gil-not-held",
     "This application has requested the Runtime to terminate it in an unusual way.Please contact the support": "self-abort",
     'Stack trace (most recent call last):\n#2    Object "/opt/libx.so", at 0x12, in main\n#1    Object "/opt/libx.so", at 0x12, in f(int)\n'
-    '#0    Source "../a.cpp", line 98, in load [0x13]\nSegmentation fault (Signal sent by the kernel [(nil)])': "null-deref",
+    '#0    Source "../a.cpp", line 98, in load [0x13]\nSegmentation fault (Signal sent by the kernel [(nil)])': "wild-pointer",
     '[node-3] #8    Object "/opt/libx.so", at 0x12, in f(int)\n'
     '[node-3] #7    Source "../functexcept.cc", line 82, in __throw_length_error [0x12]\n'
     '[node-3] #6    Source "../eh_throw.cc", line 98, in __cxa_throw [0x13]': "cxx-uncaught-exception",

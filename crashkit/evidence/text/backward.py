@@ -6,7 +6,7 @@ import re
 
 from crashkit.evidence.text.native_backtrace import Layout, format_of
 
-_SIGNALS = "Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception"
+_SIGNALS = "Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception|Trace/breakpoint trap"
 _PC = r"(?P<pc>0x[0-9a-f]{1,16})"
 _LEVEL = r"^#(?P<level>\d{1,4}) {1,4}"
 _OBJECT = re.compile(rf'{_LEVEL}Object "(?P<module>[^"]{{0,1000}})", at {_PC}, in (?P<function>.{{0,4000}})$')
@@ -14,8 +14,9 @@ _SOURCE = re.compile(rf'{_LEVEL}Source "(?P<file>[^"]{{0,1000}})", line (?P<line
 
 _LAYOUT = Layout(
     heads=(
-        re.compile(rf"^(?P<signal>{_SIGNALS}) \(Signal sent by the kernel \[(?P<address>0x[0-9a-f]{{1,16}}|\(nil\))\]\)$"),
-        re.compile(rf"^(?P<signal>{_SIGNALS}) \(Signal sent by .{{1,100}}\)$"),
+        # psiginfo()'s line; what a sender leaves behind the words is no address.
+        re.compile(rf"^(?P<signal>{_SIGNALS}) \(Signal sent by (?!the kernel).{{1,100}}\)$"),
+        re.compile(rf"^(?P<signal>{_SIGNALS}) \((?P<code>[A-Z][\w -]{{4,60}}) \[(?P<address>0x[0-9a-f]{{1,16}}|\(nil\))\]\)$"),
         re.compile(r"^Stack trace \(most recent call last\)(?: in thread \d{1,10})?:$"),
     ),
     frames=(_OBJECT, _SOURCE),

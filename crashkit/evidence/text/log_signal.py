@@ -165,13 +165,18 @@ _BY_KIND = {
 # The words of macOS (EXC_I386_GPFLT, mach/i386/exception.h) and valgrind for a general protection fault: the address was none.
 _PROTECTION_FAULTS = ("EXC_I386_GPFLT", "General Protection Fault")
 
-# SEGV_MAPERR by its name, in the words of Open MPI and UCX, in R's, in valgrind's, and macOS's KERN_INVALID_ADDRESS.
-_MAPERR = re.compile(r"SEGV_MAPERR|[Aa]ddress not mapped|\bmemory not mapped|Access not within mapped region|KERN_INVALID_ADDRESS")
+# SEGV_MAPERR by its name and number (as Android and Go print it), in the words of Open MPI and UCX, in R's, in valgrind's, AArch64's, and
+# macOS's KERN_INVALID_ADDRESS.
+_MAPERR = re.compile(
+    r"SEGV_MAPERR|[Aa]ddress not mapped|\bmemory not mapped|Access not within mapped region|KERN_INVALID_ADDRESS|Translation fault|"
+    r"\b(?:si_)?code(?: |=|: {1,4})\(?(?:0x)?0{0,7}1\b(?!\()"
+)
 
-# SI_KERNEL (128) by its name and number, as Android, Java, strace, Open MPI, Julia and Go print it, and in the words of UCX. The processor
-# refused the access without an address, and the kernel says 0 in its place (exc_general_protection, arch/x86/kernel/traps.c).
+# SI_KERNEL (128) by its name and number, as Android, Java, strace, Open MPI, Julia and Go print it, and in the words of UCX and psiginfo().
+# The processor refused the access without an address, and the kernel says 0 in its place (exc_general_protection, arch/x86/kernel/traps.c).
 _BY_KERNEL = re.compile(
-    r"\bSI_KERNEL\b|\b(?:si_)?code(?: |=|: {1,4})\(?(?:128|0x80)\b|\(128\)$|\bsignal \(?11[.( ]{1,2}128\)|Sent by the kernel at address"
+    r"\bSI_KERNEL\b|\b(?:si_)?code(?: |=|: {1,4})\(?(?:128|0x80)\b|\(128\)$|\bsignal \(?11[.( ]{1,2}128\)|Sent by the kernel at address|"
+    r"Signal sent by the kernel\b"
 )
 
 _FAULTS = (SIGSEGV, SIGBUS)
@@ -239,10 +244,14 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
     number = next((number for number in numbers if number), None)
     if number is None:
         return None
+    if any(map(_is_sent_by_itself, lines)):
+        return Signal(number=number, name=signal_name(number), reason="raised", detail="the process sent the signal to itself")
     address = next((address for line in lines if (address := _address(line, number)) is not None), None)
     # Until Mac OS X 10.6, an access to the null page was a SIGBUS.
     by_mach = number == SIGBUS and any(line.fields.get("reason", "").startswith("KERN_") for line in lines)
     reason = "null-pointer" if address is not None and (number == SIGSEGV or by_mach) and is_null(address) else None
+    if not any(map(_tells_unmapped, lines)) and (address == 0 or any("from PID" in line.text for line in lines)):
+        reason = None  # Where the kernel has no address, it says 0; where a process sent the signal, its pid stands there.
     if number == SIGSEGV and any(line.fields.get("reason") in (*_PROTECTION_FAULTS, HIGH_ADDRESS) for line in lines):
         reason = "non-canonical"
     if number == SIGSEGV and not address and reason != "non-canonical" and any(map(_is_of_kernel, lines)):
@@ -250,6 +259,15 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
     if reason is None and number == SIGSEGV and address is not None and address < END and not may_be_stack(address):
         reason = "unmapped" if any(map(_tells_unmapped, lines)) else None
     return Signal(number=number, name=signal_name(number), address=address, reason=reason)
+
+
+def _is_sent_by_itself(line: LogLine) -> bool:
+    """Whether a handler of glog's or Paddle's shows that the process had sent itself the signal.
+
+    It prints no si_code, and si_addr for both: for a signal that was sent, the sender's pid and user id are at that place (siginfo_t).
+    """
+    address, pid = line.fields.get("address", ""), _number(line.fields.get("pid", ""))
+    return "from PID" in line.text and address.startswith("0x") and pid is not None and int(address[:18], 16) & 0xFFFFFFFF == pid
 
 
 def _is_of_kernel(line: LogLine) -> bool:
