@@ -35,7 +35,7 @@ PSIGINFO = {
     "null": ("SIGSEGV", 0, "null-pointer", None),
     "wild": ("SIGSEGV", None, None, "SI_KERNEL"),
     "unmapped": ("SIGSEGV", 0x12345678000, "unmapped", None),
-    "own": ("SIGSEGV", None, None, None),
+    "own": ("SIGSEGV", None, "sent", None),
     "abort": ("SIGABRT", None, None, None),
     "trap": ("SIGILL", None, None, None),
 }
@@ -75,6 +75,39 @@ def test_handlers_that_print_no_code(text: str, expected: tuple[str, str], told:
     sender = int(text.partition("@")[2].rstrip(")"), 16) & 0xFFFFFFFF
     first = told(UNION.format(signal=text, sender=sender)).findings[0]
     assert (first.id, first.confidence) == expected
+
+
+OPEN_MPI = "*** Process received signal ***\nSignal: Segmentation fault (11)\nSignal code: {code}\nFailing at address: {address}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[signal SIGSEGV: segmentation violation code=0x0 addr=0xa3b pc=0x4b1c5e]",
+        "[signal SIGSEGV: segmentation violation code=0xfffffffffffffffa addr=0xa3b pc=0x4b1c5e]",
+        OPEN_MPI.format(code=" (-6)", address="0x62"),
+        OPEN_MPI.format(code=" (0)", address="0x3e800000a3b"),
+        OPEN_MPI.format(code="User function (kill, sigsend, abort, etc.) (0)", address="0xa3b"),
+        "Caught signal 11 (Segmentation fault: tkill(2) or tgkill(2) at address 0xa3b)",
+        "Caught signal 11 (Segmentation fault: Sent by kill, sigsend or raise at address 0xa3b)",
+        "Fatal signal 11 (SIGSEGV), code -6 (SI_TKILL), fault addr 0xa3b in tid 123 (python), pid 123",
+        "Fatal signal 11 (SIGSEGV), code 0 (SI_USER), fault addr 0xa3b in tid 123 (python)",
+    ],
+)
+def test_a_signal_that_was_sent_has_no_address(text: str, told: Callable[[str], Crash]) -> None:
+    crash = told(text)
+    assert crash.signal is not None
+    assert (crash.signal.name, crash.signal.address, crash.signal.reason) == ("SIGSEGV", None, "sent")
+    assert crash.findings == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Process finished with exit code -11 (interrupted by signal 11: SIGSEGV)", "train.py exited with code -11\nSegmentation fault"],
+)
+def test_the_code_of_an_exit_is_none_of_a_signal(text: str, told: Callable[[str], Crash]) -> None:
+    crash = told(text)
+    assert crash.signal is not None and (crash.signal.name, crash.signal.reason) == ("SIGSEGV", None)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ _SOURCE = re.compile(rf'{_LEVEL}Source "(?P<file>[^"]{{0,1000}})", line (?P<line
 _LAYOUT = Layout(
     heads=(
         # psiginfo()'s line; what a sender leaves behind the words is no address.
-        re.compile(rf"^(?P<signal>{_SIGNALS}) \(Signal sent by (?!the kernel).{{1,100}}\)$"),
+        re.compile(rf"^(?P<signal>{_SIGNALS}) \((?P<code>Signal sent by (?!the kernel).{{1,100}})\)$"),
         re.compile(rf"^(?P<signal>{_SIGNALS}) \((?P<code>[A-Z][\w -]{{4,60}}) \[(?P<address>0x[0-9a-f]{{1,16}}|\(nil\))\]\)$"),
         re.compile(r"^Stack trace \(most recent call last\)(?: in thread \d{1,10})?:$"),
     ),

@@ -20,7 +20,7 @@ _LAYOUT = Layout(
         # Open MPI, opal/util/stacktrace.c
         re.compile(r"^\*\*\* Process received signal \*\*\*$"),
         re.compile(r"^Signal: (?P<text>[A-Za-z /]+?) \((?P<number>\d+)\)$"),
-        re.compile(r"^Signal code: {1,3}(?P<code>\(128\)$|[A-Z].*?(?= ?\(-?\d+\)$))?"),  # it has no words for SI_KERNEL
+        re.compile(r"^Signal code: {1,3}(?P<code>\((?:128|0|-\d{1,2})\)$|[A-Z].*?(?= ?\(-?\d+\)$))?"),  # it has no words for some
         re.compile(r"^Failing at address: (?P<address>0x[0-9a-f]+|\(nil\))$"),
         # UCX, src/ucs/debug/debug.c
         re.compile(r"^Caught signal (?P<number>\d+) \((?P<text>[^:)]+)(?:: [^)]*?(?: at address (?P<address>0x[0-9a-f]+|\(nil\)))?)?\)?$"),

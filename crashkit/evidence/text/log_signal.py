@@ -165,11 +165,11 @@ _BY_KIND = {
 # The words of macOS (EXC_I386_GPFLT, mach/i386/exception.h) and valgrind for a general protection fault: the address was none.
 _PROTECTION_FAULTS = ("EXC_I386_GPFLT", "General Protection Fault")
 
-# SEGV_MAPERR by its name and number (as Android and Go print it), in the words of Open MPI and UCX, in R's, in valgrind's, AArch64's, and
-# macOS's KERN_INVALID_ADDRESS.
+# SEGV_MAPERR by its name and number (as Android and Go print it), in the words of Open MPI and UCX, in R's, in valgrind's, and macOS's
+# KERN_INVALID_ADDRESS.
 _MAPERR = re.compile(
-    r"SEGV_MAPERR|[Aa]ddress not mapped|\bmemory not mapped|Access not within mapped region|KERN_INVALID_ADDRESS|Translation fault|"
-    r"\b(?:si_)?code(?: |=|: {1,4})\(?(?:0x)?0{0,7}1\b(?!\()"
+    r"SEGV_MAPERR|[Aa]ddress not mapped|\bmemory not mapped|Access not within mapped region|KERN_INVALID_ADDRESS|"
+    r"\bsi_code(?: |=|: ?)1\b|\), code 1\b|\bcode=0x1\b|EXC_BAD_ACCESS \(code=1\b"
 )
 
 # SI_KERNEL (128) by its name and number, as Android, Java, strace, Open MPI, Julia and Go print it, and in the words of UCX and psiginfo().
@@ -179,7 +179,17 @@ _BY_KERNEL = re.compile(
     r"Signal sent by the kernel\b"
 )
 
+# Codes of 0 and less are those of signals that a process sent: its pid and user id are in the place of the address (siginfo_t,
+# include/uapi/asm-generic/siginfo.h). By name, by number as Android, Go, Julia and Open MPI print it, and in the words of the latter, of
+# UCX and of psiginfo().
+_SENT = re.compile(
+    r"\bSI_(?:USER|TKILL|QUEUE)\b|\bsi_code(?: |=|: ?)(?:-\d|0\b)|\), code (?:-\d|0\b)|\bcode=0x(?:0\b|f{7,15}[0-9a-f]\b)|"
+    r"^\((?:0|-\d{1,2})\)$|\bsignal \(?11[.( ]{1,2}(?:0|-\d{1,2})\)|\bUser function \(kill|Signal sent by (?!the kernel)|"
+    r"Sent by (?:kill|sigqueue)|\btkill\(2\)"
+)
+
 _FAULTS = (SIGSEGV, SIGBUS)
+_BY_INSTRUCTIONS = (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP)
 _OF_FAULTS = ("process-end", "jvm", "asan")
 """Kinds of lines that tell of the fault itself."""
 _FATAL = (SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGSEGV, SIGSYS)
@@ -244,9 +254,12 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
     number = next((number for number in numbers if number), None)
     if number is None:
         return None
-    if any(map(_is_sent_by_itself, lines)):
+    if number in _BY_INSTRUCTIONS and any(map(_is_sent_by_itself, lines)):
         return Signal(number=number, name=signal_name(number), reason="raised", detail="the process sent the signal to itself")
-    address = next((address for line in lines if (address := _address(line, number)) is not None), None)
+    sent = [line for line in lines if line.kind in _OF_FAULTS and _tells_sent(line)]
+    address = next((address for line in lines if line not in sent and (address := _address(line, number)) is not None), None)
+    if sent and address is None and number in _BY_INSTRUCTIONS:
+        return Signal(number=number, name=signal_name(number), reason="sent", detail="the signal was sent, not caused by an instruction")
     # Until Mac OS X 10.6, an access to the null page was a SIGBUS.
     by_mach = number == SIGBUS and any(line.fields.get("reason", "").startswith("KERN_") for line in lines)
     reason = "null-pointer" if address is not None and (number == SIGSEGV or by_mach) and is_null(address) else None
@@ -268,6 +281,10 @@ def _is_sent_by_itself(line: LogLine) -> bool:
     """
     address, pid = line.fields.get("address", ""), _number(line.fields.get("pid", ""))
     return "from PID" in line.text and address.startswith("0x") and pid is not None and int(address[:18], 16) & 0xFFFFFFFF == pid
+
+
+def _tells_sent(line: LogLine) -> bool:
+    return any(_SENT.search(text) for text in (line.text, line.fields.get("code", "")))
 
 
 def _is_of_kernel(line: LogLine) -> bool:
