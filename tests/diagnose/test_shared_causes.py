@@ -173,6 +173,42 @@ FIRST = {
     f"{ABORTED}#2  0x00007f82eb912b43 in ?? () from /usr/share/app/libglib-2.0.so.0\n"
     "#3  0x00007f82eb912c43 in g_main_context_dispatch () from /usr/share/app/libglib-2.0.so.0": ("glib-error", "likely"),
     f"{ABORTED}#2  0x00007f82eb912b43 in g_assertion_message_expr () from /lib/libglib-2.0.so.0": ("c-assertion-failed", "likely"),
+    "--- SIGSEGV {si_signo=SIGSEGV, si_code=SI_KERNEL, si_addr=0} ---\n+++ killed by SIGSEGV +++\n\nIs that a null pointer?": (
+        "wild-pointer",
+        "likely",
+    ),
+    "QThread: Destroyed while thread is still running\nMakefile:6: recipe for target 'run' failed\nmake: *** [run] Segmentation fault": (
+        "qt-object-lifetime",
+        "possible",
+    ),
+    "OpenBLAS warning: precompiled NUM_THREADS exceeded, adding auxiliary array for thread metadata.\nSegmentation fault (core dumped)": (
+        "openblas-memory-regions",
+        "possible",
+    ),
+    "homeassistant | [14:05:54] INFO: Home Assistant Core finish process received signal 11": ("supervisor-worker-crashed", "certain"),
+    "[14:05:54] INFO: Service Z-Wave JS exited with code 256 (by signal 11)": ("supervisor-worker-crashed", "certain"),
+    "Faulting module name: python27.dll, version: 2.7.3150.1013\nException code: 0x40000015\nFault offset: 0x0000000000141b3a": (
+        "self-abort",
+        "possible",
+    ),
+    "Problem signature:\n  Problem Event Name:   BEX\n  Application Name: python.exe\n  Exception Code:   c0000417": (
+        "libc-fatal",
+        "likely",
+    ),
+    "Process finished with exit code 3221226519 (0xC0000417)": ("libc-fatal", "likely"),
+    "OSError: /tmp/tmpy4lr98to/libespeak-ng.so.1.1.49: cannot change memory protections": ("library-not-loaded", "possible"),
+    "ImportError: /x/libfoo.so: cannot restore segment prot after reloc: Permission denied": ("library-not-loaded", "possible"),
+    "ImportError: /x/libfoo.so: object file has no dynamic section": ("library-not-loaded", "possible"),
+    "ImportError: /x/libfoo.so: cannot enable executable stack as shared object requires: Invalid argument": (
+        "executable-stack",
+        "certain",
+    ),
+    "ImportError: /x/libfoo.so: undefined symbol: gtk_init": ("abi-undefined-symbol", "possible"),
+    "Message: 'Received sigquit from a child proces. It usually means the child failed.'": ("supervisor-worker-crashed", "possible"),
+    "Program received signal SIGSEGV, Segmentation fault.\n0x00007ffff1abae20 in PyArray_API () from /venv/numpy/core/multiarray.so": (
+        "jump-into-data",
+        "likely",
+    ),
     "Fatal error in cpyext, CPython compatibility layer, calling PyObject_Call\nEither report a bug or consider not using this particular "
     "extension\n<SystemError object at 0x7f93faba64a8>\nRPython traceback:\nSegmentation fault (core dumped)": (
         "fatal-python-error",
@@ -203,6 +239,8 @@ FIRST = {
     ),
 }
 NOT = {
+    "OpenBLAS warning: precompiled NUM_THREADS exceeded, adding auxiliary array for thread metadata.": "openblas-memory-regions",
+    "[14:05:54] INFO: Service Z-Wave JS exited with code 0 (by signal 15)": "supervisor-worker-crashed",
     f"{ABORTED}#2  0x00007f82eb912b43 in draw () from /lib/libmine.so.0\n"
     "#3  0x00007f82eb912c43 in g_main_context_dispatch () from /lib/libglib-2.0.so.0": "glib-error",
     "distributed.nanny - WARNING - Worker exceeded 95% memory budget. Restarting\n"
