@@ -559,6 +559,15 @@ def told_own_signal(case: Case) -> Outcome:
     return no("no handler printed who sent the signal")
 
 
+def bug_above_version(case: Case) -> Outcome:
+    """Ruby's own report: its version stands directly below its `[BUG]`, as it does in nobody's title of an issue (rb_bug, error.c)."""
+    versions = {(line.path, line.line) for line in case.crash.log if line.kind == "ruby-version"}
+    for index, line in enumerate(case.crash.log):
+        if line.kind == "ruby-bug" and line.line is not None and (line.path, line.line + 1) in versions:
+            return Outcome(True, (Evidence(text=line.text, log=index),))
+    return no("the version is not below it")
+
+
 def null_interpreter(case: Case) -> Outcome:
     """An inner frame was called with no interpreter, as a debugger shows its arguments: none was there yet, or no longer."""
     stack = case.crashed
@@ -972,6 +981,7 @@ FACTS: dict[str, Fact] = {
     "jumped-to-address": jumped_to_address,
     "null-thread-state": null_thread_state,
     "null-interpreter": null_interpreter,
+    "bug-above-version": bug_above_version,
     "told-own-signal": told_own_signal,
     "interpreter-not-started": interpreter_not_started,
     "null-argument": null_argument,

@@ -239,6 +239,7 @@ FIRST = {
     ),
 }
 NOT = {
+    "[BUG] Dataloader hangs with 8 workers\n\nruby 3.1.2p20 (2022-04-12 revision 4491bb740a) [x86_64-linux-gnu]": "runtime-fatal-error",
     "OpenBLAS warning: precompiled NUM_THREADS exceeded, adding auxiliary array for thread metadata.": "openblas-memory-regions",
     "[14:05:54] INFO: Service Z-Wave JS exited with code 0 (by signal 15)": "supervisor-worker-crashed",
     f"{ABORTED}#2  0x00007f82eb912b43 in draw () from /lib/libmine.so.0\n"
@@ -300,6 +301,18 @@ def test_the_cause_is_named_first(told: Callable[[str], Crash], text: str, expec
 @pytest.mark.parametrize(("text", "other"), NOT.items())
 def test_what_is_no_cause_of_it(told_ids: Callable[[str], list[str]], text: str, other: str) -> None:
     assert other not in told_ids(text)
+
+
+def test_whom_mpd_killed_because_another_rank_had_failed(told: Callable[[str], Crash]) -> None:
+    ends = [
+        f"rank {rank} in job 1  n1_40512   caused collective abort of all ranks\n  exit status of rank {rank}: killed by signal {number}"
+        for rank, number in ((0, 11), (1, 9))
+    ]
+    for text in ("\n".join(ends), "\n".join(reversed(ends))):
+        crash = told(text)
+        assert crash.signal is not None and crash.signal.name == "SIGSEGV"
+    alone = told(ends[1])
+    assert alone.signal is not None and alone.signal.name == "SIGKILL"
 
 
 def test_an_import_that_failed_is_no_end_by_the_loader(told: Callable[[str], Crash]) -> None:

@@ -222,9 +222,15 @@ def _words(command: str) -> tuple[str, ...]:
     return ()
 
 
+_KILLED_RANK = re.compile(r"\bexit status of rank \d{1,7}: killed by signal 9\b")
+"""MPICH's MPD kills the other ranks so, and prints them in any order."""
+
+
 def _is_stopped(line: LogLine) -> bool:
     """Whether the line is about a process that a launcher stopped because another one had failed: that other one is the crash."""
     if line.kind in ("launcher-stops", "sigterm-banner") or line.fields.get("signal") == "SIGTERM":
+        return True
+    if _KILLED_RANK.search(line.text):
         return True
     return line.kind == "launcher-child" and _status(line) == 128 + SIGTERM
 
