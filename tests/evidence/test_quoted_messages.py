@@ -32,6 +32,10 @@ QUOTES = (
     "- Fixed {} on exit",
     "Avoid `{}` when the file is empty",
     "Prevents: {}",
+    "- fix: {} when the file is missing",
+    "fix(io): {} at exit",
+    "* Fixed: {}",
+    "- bug fix: {}",
     "- {} on exit is fixed",
     'It would be nice if it raised an exception where it now says "{}".',
     'An error such as "{}" means that memory was freed twice.',
@@ -90,6 +94,12 @@ def test_a_program_that_does_not(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("quote", QUOTES)
 @pytest.mark.parametrize("message", MESSAGES)
 def test_quoted(quote: str, message: str, tmp_path: Path) -> None:
+    assert set(_confidences(quote.format(message), tmp_path)) <= {"possible"}
+
+
+@pytest.mark.parametrize("quote", [quote for quote in QUOTES if "'{}'" not in quote])
+def test_quoted_with_marks_of_its_own(quote: str, tmp_path: Path) -> None:
+    message = "terminate called after throwing an instance of 'c10::Error'"
     assert set(_confidences(quote.format(message), tmp_path)) <= {"possible"}
 
 

@@ -254,7 +254,7 @@ def read_log_input(
     lines = found.lines
     if alone:
         lines = log.without_others(lines)
-        quotations = log.quoted(_supposed(source.file, _survived(source.file, _quoted_in_patches(source.file, lines))))
+        quotations = log.quoted(source.file, _supposed(source.file, _survived(source.file, _quoted_in_patches(source.file, lines))))
         lines = (*quotations, *log.told_causes(source.file, lines))
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, lines, log.starts))
 
@@ -644,12 +644,19 @@ class _Log:
         """Messages that are broken over several lines, but for those that tell only how a process ended."""
         return tuple(line for line in self._broken_messages(file) if line.kind not in _ENDS)
 
-    def quoted(self, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
-        """The lines, of which some only quote their message."""
+    def quoted(self, file: BinaryIO, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
+        """The lines, of which some only quote their message; what stands in front of it, such as `- fix:`, may tell so."""
+        rows = _rows(file, MOST_REJOINED) if any(line.kind and "loosely" not in line.fields for line in lines) else []
+
+        def how(line: LogLine) -> Optional[str]:
+            if line.kind is None or "loosely" in line.fields:
+                return None
+            row = rows[line.line - 1].strip() if line.line and line.line <= len(rows) else line.text
+            texts = (line.text, row) if row != line.text and line.text in row else (line.text,)
+            return next((found for text in texts if (found := quoted.how(text, line.kind, self._kind_of))), None)
+
         return tuple(
-            msgspec.structs.replace(line, fields={**line.fields, "loosely": how})
-            if line.kind and "loosely" not in line.fields and (how := quoted.how(line.text, line.kind, self._kind_of))
-            else line
+            msgspec.structs.replace(line, fields={**line.fields, "loosely": told}) if (told := how(line)) is not None else line
             for line in lines
         )
 

@@ -21,7 +21,7 @@ _LIST = re.compile(r"[\w\]] ?= ?[\[({] ?(?P<items>[A-Za-z]{0,2}[\"'].{4,800})")
 _ITEM = re.compile(r"(?:^|, ?)" + _LITERAL + r"(?=$| ?[,\])}])")
 _REPAIRS = re.compile(
     r"(?:^|[\s*-])(?:[Ff]ix(?:e[sd]|ing)?|[Aa]void(?:s|ed|ing)?|[Pp]revent(?:s|ed|ing)?|[Hh]andl(?:es?|ing)|[Ss]ilence[sd]?"
-    r"|[Ww]ork(?:s|ed)? around):?(?= )"
+    r"|[Ww]ork(?:s|ed)? around)(?:\([^()]{1,40}\))?:?(?= )"
 )
 """What a change does about the message behind it."""
 _GONE = re.compile(r" (?:is|are|was|were|has been|have been) (?:now )?(?:gone|fixed|resolved|solved|avoided|handled|prevented)\b")
@@ -38,6 +38,8 @@ _EXPLAINED = re.compile(
 )
 """What explains the message before it, in the same line."""
 _OF_LIST = re.compile(r"^\W{0,8}(?:[-*\u2022|]|\d{1,2}[.)]) ")
+_MARKS = "\"'`\u201d"
+"""At the end of a message they are its own, or close the quotation."""
 _DASH = re.compile(r"[\"'`\u201d]? (?:\u2014|\u2013|=>|\u2192|\u21d2|\|) ")
 """Between a message and what a list or a table of several says of it."""
 
@@ -66,7 +68,8 @@ def how(text: str, kind: Optional[str], kind_of: Callable[[str], Optional[str]])
     if _MEANT.search(text) and any(kind_of(marked["text"]) == kind for marked in _MARKED.finditer(text)):
         return "in a wish or an explanation"
     ends = (*_EXPLAINED.finditer(text), *(_DASH.finditer(text) if _OF_LIST.match(text) else ()))
-    if any(kind_of(text[: end.start()].lstrip(" -*|\"'`")) == kind for end in ends):
+    heads = [text[:at] for end in ends for at in {end.start(), end.start() + (text[end.start()] in _MARKS)}]
+    if any(kind_of(head.lstrip(" -*|\"'`")) == kind for head in heads):
         return "in an explanation"
     if text.lstrip().startswith("//") and kind_of(text.lstrip(" /")) == kind:
         return "in a comment"
