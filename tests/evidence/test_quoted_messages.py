@@ -81,6 +81,41 @@ ENDS = (
 )
 
 
+SURVIVED = (
+    "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+    "[W502 socket.cpp:752] [c10d] The client socket has failed to connect to [node1]:29500 (errno: 111 - Connection refused).",
+    "UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 9010).",
+    "n1:33:44 [0] NCCL WARN NET/IB : Got async event : port error",
+    "MemoryError: Unable to allocate 3.7 GiB for an array with shape (1000, 500000) and data type float64",
+)
+OWN_END = "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    main()\nKeyError: 'labels'"
+CHAINED = "\nDuring handling of the above exception, another exception occurred:\n\n"
+ABORTED = ("Windows fatal exception: access violation", "free(): invalid pointer", "Fatal Python error: deallocating None")
+
+
+@pytest.mark.parametrize("end", [OWN_END, "Training complete.", "Process finished with exit code 0"])
+@pytest.mark.parametrize("message", SURVIVED)
+def test_what_was_outlived(message: str, end: str, tmp_path: Path) -> None:
+    assert set(_confidences(f"{message}\nEpoch 1: 40%\nEpoch 2: 80%\n{end}", tmp_path)) <= {"possible"}
+
+
+@pytest.mark.parametrize("end", [OWN_END, f"{CHAINED}{OWN_END}", f"Epoch 1: 40%{CHAINED}{OWN_END}", f"{OWN_END}\nSegmentation fault", ""])
+def test_what_was_not(end: str, tmp_path: Path) -> None:
+    assert not set(_confidences(f"{SURVIVED[0]}\n{end}", tmp_path)) <= {"possible"} or "Segmentation" in end
+
+
+@pytest.mark.parametrize("message", (*SURVIVED, *ABORTED))
+def test_what_happened_in_tests_that_passed(message: str, tmp_path: Path) -> None:
+    passed = f"tests/test_a.py::test_expected {message}\nPASSED\n"
+    assert set(_confidences(f"{passed}====== 12 passed in 3.33s ======", tmp_path)) <= {"possible"}
+
+
+@pytest.mark.parametrize("message", ABORTED[1:])  # the other one may be handled
+@pytest.mark.parametrize("summary", ["====== 1 failed, 12 passed in 3.33s ======", "Aborted (core dumped)", "Epoch 3\nTraining complete."])
+def test_what_did_not_pass(message: str, summary: str, tmp_path: Path) -> None:
+    assert not set(_confidences(f"{message}\n{summary}", tmp_path)) <= {"possible"}
+
+
 @pytest.mark.parametrize("text", GOES_ON)
 def test_a_program_that_says_that_it_goes_on(text: str, tmp_path: Path) -> None:
     assert set(_confidences(text, tmp_path)) <= {"possible"}
