@@ -69,6 +69,11 @@ _LOCK_WAIT = regex(
 # Functions of the C library in which a thread that did not crash may stand, with a null pointer as their first argument.
 _WAITS = regex(rf"(?:{_LOCK_WAIT.pattern})|_*(?:p?poll|p?select|sig(?:wait|suspend|timedwait)|wait|(?:clock_)?nanosleep|futex)\w*")
 # Lines that tell of an end without naming a signal of Linux.
+_FLOATING = re.compile(
+    r"\bFPE_FLT\w+|\bFloating[- ]point (?:divide[- ]by[- ]zero|overflow|underflow|inexact)|\bInvalid floating[- ]point operation"
+    r"|forrtl: error \((?:65|72|73|74)\)"
+)
+"""By name, in the words of Open MPI and of psiginfo(), and by the numbers of Intel's Fortran runtime."""
 _OWN_SIGNAL = re.compile(r"received by PID (\d{1,10}) .{0,80} from PID \1\b")
 """Of glog's and Paddle's handlers."""
 _ENDS = frozenset({"windows-exception", "windows-exit", "jvm-fatal", "rust-panic", "supervisor-exit"})
@@ -551,6 +556,14 @@ def null_thread_state(case: Case) -> Outcome:
     return no("no frame shows a null thread state")
 
 
+def told_floating_point(case: Case) -> Outcome:
+    """A handler or a runtime printed that it was an operation on floating-point numbers."""
+    for index, line in enumerate(case.crash.log):
+        if _FLOATING.search(line.text) or _FLOATING.search(line.fields.get("code", "")):
+            return Outcome(True, (Evidence(text=line.text, log=index),))
+    return no("nobody says which numbers they were")
+
+
 def told_own_signal(case: Case) -> Outcome:
     """A handler printed that the process had sent itself the signal."""
     for index, line in enumerate(case.crash.log):
@@ -983,6 +996,7 @@ FACTS: dict[str, Fact] = {
     "null-interpreter": null_interpreter,
     "bug-above-version": bug_above_version,
     "told-own-signal": told_own_signal,
+    "told-floating-point": told_floating_point,
     "interpreter-not-started": interpreter_not_started,
     "null-argument": null_argument,
     "forced-unwind": forced_unwind,

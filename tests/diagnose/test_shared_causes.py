@@ -209,6 +209,29 @@ FIRST = {
         "jump-into-data",
         "likely",
     ),
+    "[n:33] *** Process received signal ***\n[n:33] Signal: Floating point exception (8)\n"
+    "[n:33] Signal code: Floating point divide-by-zero (3)": ("sigfpe-floating-point", "likely"),
+    "[n:33] *** Process received signal ***\n[n:33] Signal: Floating point exception (8)\n[n:33] Signal code: Integer divide-by-zero (1)": (
+        "sigfpe-integer-divide",
+        "likely",
+    ),
+    "forrtl: error (73): floating divide by zero": ("sigfpe-floating-point", "likely"),
+    "#0 0x00007f1 in _int_malloc () from /lib64/libc.so.6\n#1 0x00007f2 in malloc () from /lib64/libc.so.6\n"
+    "#2 0x00007f3 in build_index () from /x/libfaiss.so": ("heap-corruption-overflow", "possible"),
+    "GPU memory allocation of 8000000000 bytes failed": ("rust-alloc-failed", "possible"),
+    "Assertion 's' failed at pulse/stream.c:1234, function pa_stream_get_time().": ("c-assertion-failed", "possible"),
+    "Assertion 's' failed at pulse/stream.c:1234, function pa_stream_get_time(). Aborting.": ("c-assertion-failed", "certain"),
+    "x.py:13: UserWarning: Failed to load image Python extension: '/v/image.so: undefined symbol: _ZN3c106detail'If you don't plan on "
+    "using image functionality from `torchvision.io`, you can ignore this warning.": ("abi-undefined-symbol", "possible"),
+    "[W502 socket.cpp:752] [c10d] The client socket cannot be initialized to connect to [localhost]:29500 (errno: 97 - Address family not "
+    "supported by protocol).": ("rendezvous-failed", "possible"),
+    'Process SpawnProcess-1:\nTraceback (most recent call last):\n  File "x.py", line 3, in <module>\n    main()\nAttributeError: Can\'t '
+    "get attribute 'f'\nBrokenProcessPool: A process in the process pool was terminated abruptly while the future ran.": (
+        "supervisor-worker-crashed",
+        "possible",
+    ),
+    'Traceback (most recent call last):\n  File "x.py", line 3, in <module>\n    main()\nFileNotFoundError: a.dat\n'
+    "QThread: Destroyed while thread is still running\nAborted (core dumped)": ("qt-object-lifetime", "possible"),
     "Fatal error in cpyext, CPython compatibility layer, calling PyObject_Call\nEither report a bug or consider not using this particular "
     "extension\n<SystemError object at 0x7f93faba64a8>\nRPython traceback:\nSegmentation fault (core dumped)": (
         "fatal-python-error",
@@ -239,6 +262,26 @@ FIRST = {
     ),
 }
 NOT = {
+    "OperationFailure: Exceeded memory limit for $group, but didn't allow external sort.\nSegmentation fault": "host-oom-cgroup",
+    "HDFS_SCAN_NODE (id=0) exceeded its memory limit\nSegmentation fault": "host-oom-cgroup",
+    "ray.exceptions.ActorDiedError: The actor died because its owner has died.": "supervisor-worker-crashed",
+    'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    main()\nValueError: bad label 7\n'
+    "RuntimeError: DataLoader worker (pid 123) is killed by signal: Terminated.": "killed-by-sigterm",
+    "conftest: error while loading shared libraries: libmpi.so.40: cannot open shared object file: No such file or directory\n"
+    "checking for cblas... no": "library-not-loaded",
+    "Unable to determine the device handle for GPU 0000:01:00.0: Insufficient Permissions": "gpu-lost",
+    "Fatal error in PMPI_Recv: Message truncated, error stack:": "collective-mismatch",
+    "*** An error occurred in MPI_Recv\n*** MPI_ERR_TRUNCATE: message truncated\n*** MPI_ERRORS_ARE_FATAL": "collective-mismatch",
+    "[33:44:0502/100000.123:ERROR:content/web_contents_impl.cc:3333] Check failed: false.": "glog-check-failed",
+    "Assertion failed: (m_window), function -[QNSView initWithCocoaWindow:], file qnsview.mm, line 50.": "mps-assertion",
+    "[n:33] *** Process received signal ***\n[n:33] Signal: Floating point exception (8)\n"
+    "[n:33] Signal code: Floating point divide-by-zero (3)": "sigfpe-integer-divide",
+    "#0  Foam::error::printStack(Foam::Ostream&) at ??:?\n#1  Foam::sigFpe::sigHandler(int) at ??:?\n"
+    "#2  ? in /lib/x86_64-linux-gnu/libc.so.6\n#3  Foam::divide(Foam::Field<double>&) at ??:?\nFloating point exception (core dumped)": (
+        "sigfpe-integer-divide"
+    ),
+    f"{ABORTED}#2  0x00007f8 in std::terminate () from /lib/libstdc++.so.6\n#3  0x00007f8 in __cxa_throw () from /lib/libstdc++.so.6\n"
+    "#4  0x00007f9 in std::thread::_M_start_thread () from /lib/libstdc++.so.6": "cxx-terminate-no-exception",
     "[BUG] Dataloader hangs with 8 workers\n\nruby 3.1.2p20 (2022-04-12 revision 4491bb740a) [x86_64-linux-gnu]": "runtime-fatal-error",
     "OpenBLAS warning: precompiled NUM_THREADS exceeded, adding auxiliary array for thread metadata.": "openblas-memory-regions",
     "[14:05:54] INFO: Service Z-Wave JS exited with code 0 (by signal 15)": "supervisor-worker-crashed",

@@ -132,7 +132,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "Abort(403275522) on node 0 (rank 0 in comm 0): Fatal error in internal_Send: Invalid rank, error stack:",
         "Fatal error in MPI_Init: Other MPI error, error stack:",
     ),
-    "collective-mismatch": ("Fatal error in PMPI_Recv: Message truncated, error stack:",),
+    "collective-mismatch": ("Fatal error in PMPI_Bcast: Message truncated, error stack:",),
     "runtime-fatal-error": (
         "Fatal error. Internal CLR error. (0x80131506)",
         "Process terminated. Couldn't find a valid ICU package installed on the system.",

@@ -125,7 +125,7 @@ _GOES_ON = re.compile(
 """Of a program that has dealt with an exception."""
 _DEALT_WITH = re.compile(
     r"\b(?:[Ww]ill retry|[Rr]etry(?:ing)?|[Rr]equeued|[Ff]all(?:ing|s)? ?back|[Ii]gnoring|[Uu]sing (?:defaults?|CPU)|successfully reset"
-    r"|[Nn]on-?[Ff]atal|expected by test|may return|warn(?:-once)? (?:only|mode))\b|\([Ii]gnored\)"
+    r"|[Nn]on-?[Ff]atal|expected by test|you don.t plan on using|may return|warn(?:-once)? (?:only|mode))\b|\([Ii]gnored\)"
     r"|^(?:-- )?(?:[Cc]onfigure: |[Cc]hecking )|\bchecking (?:for|whether) "
     r"|(?:^|\s)test \S{1,200} \.{3} ok$|\b(?:passed|PASS(?:ED)?)(?:$|:| )"
 )
