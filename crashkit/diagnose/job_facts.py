@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Optional
 
@@ -12,6 +13,11 @@ from crashkit.job.word import LISTINGS
 from crashkit.model import Evidence, Job, JobCollective
 
 _STOPPED = "SIGTERM"
+
+_OWN_EXCEPTION = re.compile(
+    r"(?:Key|Index|Value|Type|Attribute|Name|UnboundLocal|ZeroDivision|FileNotFound|ModuleNotFound|NotImplemented|Assertion|Syntax|JSONDecode"
+    r"|UnicodeDecode)Error\b"
+)
 
 
 def job_cause(case: Case) -> Outcome:
@@ -47,6 +53,15 @@ def job_rank_exception(case: Case) -> Outcome:
     if found.holds and job is not None and job.root_cause is not None and (job.root_cause.what or "").startswith(("SIG", "exit status")):
         return no("a signal or an exit")
     return found
+
+
+def job_rank_own_exception(case: Case) -> Outcome:
+    """What failed first is an exception of the program's own: what other ranks say of the network or of a collective follows from it."""
+    found = job_rank_failed(case)
+    job = case.crash.job
+    if found.holds and job is not None and job.root_cause is not None and _OWN_EXCEPTION.match(job.root_cause.what or ""):
+        return found
+    return no("no exception of the program's own is known to have come first")
 
 
 def job_rank_failed_alone(case: Case) -> Outcome:
@@ -119,6 +134,7 @@ JOB_FACTS: dict[str, Callable[[Case], Outcome]] = {
     "job-rank-failed": job_rank_failed,
     "job-rank-exception": job_rank_exception,
     "job-rank-failed-alone": job_rank_failed_alone,
+    "job-rank-own-exception": job_rank_own_exception,
     "collective-missing": _problem("missing", numbered=False),
     "collective-missing-by-number": _problem("missing", numbered=True),
     "collective-mismatch": _problem("mismatch", numbered=False),

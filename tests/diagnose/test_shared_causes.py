@@ -232,6 +232,13 @@ FIRST = {
     ),
     'Traceback (most recent call last):\n  File "x.py", line 3, in <module>\n    main()\nFileNotFoundError: a.dat\n'
     "QThread: Destroyed while thread is still running\nAborted (core dumped)": ("qt-object-lifetime", "possible"),
+    "[Recovery] 2024/05/02 - 12:00:00 panic recovered:\npanic: runtime error: integer divide by zero\ngoroutine 7 [running]:": (
+        "go-panic",
+        "possible",
+    ),
+    "panic: runtime error: integer divide by zero\n\ngoroutine 1 [running]:": ("go-panic", "certain"),
+    "libGL error: MESA-LOADER: failed to open iris: /opt/conda/lib/libstdc++.so.6: version `GLIBCXX_3.4.30' not found (required by "
+    "/lib/x86_64-linux-gnu/libLLVM-15.so.1)": ("libstdcxx-too-old", "possible"),
     "Fatal error in cpyext, CPython compatibility layer, calling PyObject_Call\nEither report a bug or consider not using this particular "
     "extension\n<SystemError object at 0x7f93faba64a8>\nRPython traceback:\nSegmentation fault (core dumped)": (
         "fatal-python-error",
@@ -261,7 +268,21 @@ FIRST = {
         "possible",
     ),
 }
+RANKS = "".join(
+    f'[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File "train.py", line 3, in <module>\n[rank{rank}]:     main()\n'
+    f"[rank{rank}]: {{}}\n"
+    for rank in (0, 1)
+)
 NOT = {
+    RANKS.format(
+        "FileNotFoundError: [Errno 2] No such file or directory: 'train.bin'",
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2006, remote process exited or there was a network error",
+    ): "nccl-remote-error",
+    RANKS.split("[rank1]")[0].format("ZeroDivisionError: division by zero")
+    + "[rank1]:[E502 Process.cpp:616] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, "
+    "Timeout(ms)=600000) ran for 600012 milliseconds before timing out.": "nccl-watchdog-timeout",
+    "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    main()\nKeyError: 'x'\n"
+    "Error: CUDA error: driver shutting down": "finalization-cuda-teardown",
     "OperationFailure: Exceeded memory limit for $group, but didn't allow external sort.\nSegmentation fault": "host-oom-cgroup",
     "HDFS_SCAN_NODE (id=0) exceeded its memory limit\nSegmentation fault": "host-oom-cgroup",
     "ray.exceptions.ActorDiedError: The actor died because its owner has died.": "supervisor-worker-crashed",

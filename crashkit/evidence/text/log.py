@@ -126,12 +126,14 @@ _GOES_ON = re.compile(
 _DEALT_WITH = re.compile(
     r"\b(?:[Ww]ill retry|[Rr]etry(?:ing)?|[Rr]equeued|[Ff]all(?:ing|s)? ?back|[Ii]gnoring|[Uu]sing (?:defaults?|CPU)|successfully reset"
     r"|[Nn]on-?[Ff]atal|expected by test|you don.t plan on using|may return|warn(?:-once)? (?:only|mode))\b|\([Ii]gnored\)"
-    r"|^(?:-- )?(?:[Cc]onfigure: |[Cc]hecking )|\bchecking (?:for|whether) "
+    r"|^(?:-- )?(?:[Cc]onfigure: |[Cc]hecking )|MESA-LOADER: failed to open|\bchecking (?:for|whether) "
     r"|(?:^|\s)test \S{1,200} \.{3} ok$|\b(?:passed|PASS(?:ED)?)(?:$|:| )"
 )
 """In the line itself: what it tells has ended nothing, or a test or a check of a build has tried it."""
 
 
+_RECOVERED = re.compile(r"\brecovered\b|\[Recovery\]|PANIC RECOVER", re.IGNORECASE)
+"""What Go's middleware (Gin, Echo) prints above a panic that ends one request only."""
 _OF_OWN_CODE = re.compile(
     r"(?:\w+\.)*(?:Key|Index|Value|Type|Attribute|Name|UnboundLocal|ZeroDivision|FileNotFound|ModuleNotFound|NotImplemented|Assertion|Syntax"
     r"|Indentation|JSONDecode|UnicodeDecode|UnicodeEncode|NotADirectory|IsADirectory|FileExists|Lookup|Arithmetic)Error"
@@ -186,7 +188,7 @@ def _supposed(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]
 
 def _survived(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
     """The lines; what the program says that it has dealt with, in the line or after an exception or a warning, has ended nothing."""
-    if not any(_RAISED.search(line.text) or _DEALT_WITH.search(line.text) for line in lines):
+    if not any(_RAISED.search(line.text) or _DEALT_WITH.search(line.text) or line.kind == "go-panic" for line in lines):
         return lines
     rows = [*_rows(file, MOST_REJOINED), ""]
 
@@ -194,6 +196,8 @@ def _survived(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]
         if line.kind not in _ENDS and _DEALT_WITH.search(line.text):
             return True
         around = rows[line.line - 1 : line.line + 1] if line.line else []
+        if line.kind == "go-panic" and line.line and line.line > 1 and _RECOVERED.search(rows[line.line - 2]):
+            return True
         return _RAISED.search(line.text) is not None and any(_GOES_ON.search(row) for row in around)
 
     return tuple(
