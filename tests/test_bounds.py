@@ -26,6 +26,14 @@ LONG = {
     "faulthandler_threads",
     "gpu_multiprocessors",
     "overlapping_notes",
+    "mapping_paths",
+    "docker_nesting",
+    "short_threads",
+    "filled_headers_of_python",
+    "gdb_names",
+    "traceback_of_capitals",
+    "macos_report_in_pieces",
+    "segments",
 }
 
 

@@ -139,7 +139,7 @@ def _is_core(path: Path) -> bool:
         return False
 
 
-@pytest.fixture(params=["same disk", "another disk"])
+@pytest.fixture(params=[pytest.param("same disk", marks=pytest.mark.long), "another disk"])
 def faulty(request: pytest.FixtureRequest, crashkit: Crashkit, built: Path, tmp_path: Path) -> Iterator[Faulty]:
     """With the working directory on the store's disk, where cores are linked, or on another one, where they are copied."""
     if request.param == "same disk":

@@ -82,7 +82,7 @@ def trace(crashkit: Crashkit, code: str, take: tracer.Take, environment: dict[st
 
 @needs_gdb
 @pytest.mark.slow
-@pytest.mark.parametrize("handler", ["0", "1"])
+@pytest.mark.parametrize("handler", [pytest.param("0", marks=pytest.mark.long), "1"])
 @pytest.mark.parametrize("ballast", ["1", pytest.param("100", marks=pytest.mark.long)])
 def test_the_report_is_that_of_the_whole_core_which_the_kernel_writes(crashkit: Crashkit, ballast: str, handler: str) -> None:
     """Ballast is what gdb does not get to see at once; a handler hides the fault."""
@@ -133,7 +133,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [("--keep", "minimal"), ()], ids=["asked for", "by itself"])
+@pytest.mark.parametrize("options", [pytest.param(("--keep", "minimal"), marks=pytest.mark.long), ()], ids=["asked for", "by itself"])
 @pytest.mark.parametrize("limit", [resource.RLIM_INFINITY, pytest.param(0, marks=pytest.mark.long)], ids=["unlimited", "ulimit -c 0"])
 def test_no_whole_core_is_on_a_disk_at_any_moment(crashkit: Crashkit, tmp_path: Path, limit: int, options: tuple[str, ...]) -> None:
     """The disk of the store, the working directory and the temporary files has room for a tenth of it."""
@@ -156,7 +156,7 @@ def test_no_whole_core_is_on_a_disk_at_any_moment(crashkit: Crashkit, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hard", [resource.RLIM_INFINITY, 1 << 20], ids=["soft", "hard"])
+@pytest.mark.parametrize("hard", [resource.RLIM_INFINITY, pytest.param(1 << 20, marks=pytest.mark.long)], ids=["soft", "hard"])
 def test_a_limit_on_file_sizes_does_not_cut_the_core(crashkit: Crashkit, hard: int) -> None:
     """The command keeps the limit."""
     crashkit.environment["BALLAST"] = "100"
