@@ -24,6 +24,7 @@ from crashkit.evidence.input import Input, open_input
 from crashkit.evidence.text import causes, faulthandler, formats, hearsay, ips, log_signal, mentions, quoted, remnants, retold, traceback
 from crashkit.evidence.text.log_patterns import Classifier, fewest, precedence, said
 from crashkit.evidence.text.neighbours import with_neighbours
+from crashkit.evidence.text.outlived import outlived
 from crashkit.evidence.text.prefixes import clean, split
 from crashkit.evidence.text.reader import Account, Body, Format, Note, Reader, Stacks
 from crashkit.evidence.text.several import (
@@ -131,29 +132,8 @@ _DEALT_WITH = re.compile(
 )
 """In the line itself: what it tells has ended nothing, or a test or a check of a build has tried it."""
 
-
 _RECOVERED = re.compile(r"\brecovered\b|\[Recovery\]|PANIC RECOVER", re.IGNORECASE)
 """What Go's middleware (Gin, Echo) prints above a panic that ends one request only."""
-_OF_OWN_CODE = re.compile(
-    r"(?:\w+\.)*(?:Key|Index|Value|Type|Attribute|Name|UnboundLocal|ZeroDivision|FileNotFound|ModuleNotFound|NotImplemented|Assertion|Syntax"
-    r"|Indentation|JSONDecode|UnicodeDecode|UnicodeEncode|NotADirectory|IsADirectory|FileExists|Lookup|Arithmetic)Error"
-)
-"""Exceptions that tell of a mistake in a program or its data, and hardly follow from a failure of a library or a device."""
-_FATAL = frozenset({"fatal-python-error", "jvm-fatal", "jvm", "go-panic", "asan"})
-"""Kinds of lines that a process prints as its last, whether a signal follows or not."""
-_PASSED = re.compile(
-    r"^=* ?(?:\d+ \w+, )*\d+ passed\b|^OK(?: \(skipped=\d+\))?$|^\[  PASSED  \] \d+ tests?|\b100% tests passed\b|^test result: ok\."
-)
-_FAILED = re.compile(r"\b[1-9]\d* (?:failed|errors?)\b|^FAILED\b|\[  FAILED  \]|\btests failed\b|test result: FAILED|crashed")
-_SUMMARY = 40
-"""Rows above a summary that belong to it."""
-_FINISHED = re.compile(
-    r"^Process finished with exit code 0\b|\bexited (?:normally|with (?:code |status )?(?:= )?0+)\b|^exit(?: code)?: 0$"
-    r"|[Tt]raining (?:is )?(?:complete|finished|done)\b|\b(?:[Cc]ompleted|[Ff]inished) successfully\b|^(?:All )?[Dd]one\b"
-)
-_LAST = 3
-"""Rows at the end of a log."""
-_CHAINS = re.compile(r"During handling of the above exception|was the direct cause of the following")
 
 
 def _quoted_in_patches(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
@@ -280,9 +260,9 @@ def read_log_input(
     lines = found.lines
     if alone:
         lines = log.without_others(lines)
-        quotations = log.quoted(
-            source.file, _supposed(source.file, _outlived(source.file, _survived(source.file, _quoted_in_patches(source.file, lines))))
-        )
+        dealt_with = _survived(source.file, _quoted_in_patches(source.file, lines))
+        ended = outlived(_rows(source.file, MOST_REJOINED), dealt_with, _ENDS | _SUPPORTING)
+        quotations = log.quoted(source.file, _supposed(source.file, ended))
         lines = (*quotations, *log.told_causes(source.file, lines))
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, lines, log.starts))
 
@@ -365,46 +345,6 @@ class _Open:
     def place(self, note: Note) -> tuple[int, int]:
         """Number and offset of the line at which the note stands."""
         return self._places[min(note.behind, len(self._places) - 1)]
-
-
-def _outlived(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
-    """The lines; some had ended nothing: the tests passed, the program reached its end, or an exception of its own code ended it."""
-    rows = _rows(file, MOST_REJOINED)
-    passed = next((number for number, row in reversed([*enumerate(rows, 1)]) if _PASSED.search(row)), 0)
-    if any((line.line or 0) > passed for line in lines) or any(map(_FAILED.search, rows[max(0, passed - _SUMMARY) :])):
-        passed = 0
-    finished = next((number for number, row in enumerate(rows, 1) if len(rows) - number < _LAST and _FINISHED.search(row)), 0)
-    raised = [
-        line for line in lines if line.kind == traceback.KIND and line.line and _OF_OWN_CODE.fullmatch(line.fields.get("exception", ""))
-    ]
-    last = max(raised, key=lambda line: line.line or 0, default=None)
-    ended = last.line if last is not None and last.line and all((line.line or 0) <= last.line for line in lines) else 0
-
-    def outlived(line: LogLine) -> Optional[str]:
-        number = line.line or 0
-        if line.kind == hearsay.KIND or not number:
-            return None
-        if number < passed:
-            return "the tests passed"
-        if line.kind in (traceback.KIND, *_ENDS, *_SUPPORTING) or line.kind in _FATAL or log_signal.aborts(line) or "signal" in line.fields:
-            return None
-        if number < finished and _did_more(line, rows[number : finished - 1]):
-            return "the program reached its end"
-        if last is not None and number < ended and line.process == last.process and _did_more(line, rows[number : ended - 1]):
-            return "another exception ended the program"
-        return None
-
-    return tuple(
-        msgspec.structs.replace(line, fields={**line.fields, "loosely": how}) if (how := outlived(line)) is not None else line
-        for line in lines
-    )
-
-
-def _did_more(line: LogLine, between: Sequence[str]) -> bool:
-    """Whether these rows, which follow the line, tell of something else than the same failure."""
-    if any(map(_CHAINS.search, between)):
-        return False
-    return any(row.strip() and not row.startswith((" ", "Traceback")) and line.text not in row for row in between)
 
 
 class _Log:

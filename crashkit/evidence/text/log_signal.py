@@ -188,6 +188,7 @@ _SENT = re.compile(
     r"Sent by (?:kill|sigqueue)|\btkill\(2\)"
 )
 
+_HEX = re.compile(r"0x[0-9a-f]{1,16}")
 _FAULTS = (SIGSEGV, SIGBUS)
 _BY_INSTRUCTIONS = (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP)
 _OF_FAULTS = ("process-end", "jvm", "asan")
@@ -286,7 +287,7 @@ def _is_sent_by_itself(line: LogLine) -> bool:
     It prints no si_code, and si_addr for both: for a signal that was sent, the sender's pid and user id are at that place (siginfo_t).
     """
     address, pid = line.fields.get("address", ""), _number(line.fields.get("pid", ""))
-    return "from PID" in line.text and address.startswith("0x") and pid is not None and int(address[:18], 16) & 0xFFFFFFFF == pid
+    return "from PID" in line.text and _HEX.fullmatch(address) is not None and int(address, 16) & 0xFFFFFFFF == pid
 
 
 def _tells_sent(line: LogLine) -> bool:
