@@ -231,7 +231,7 @@ FIRST = {
         "possible",
     ),
     'Traceback (most recent call last):\n  File "x.py", line 3, in <module>\n    main()\nFileNotFoundError: a.dat\n'
-    "QThread: Destroyed while thread is still running\nAborted (core dumped)": ("qt-object-lifetime", "possible"),
+    "QThread: Destroyed while thread is still running\nAborted (core dumped)": ("qt-object-lifetime", "likely"),
     "[Recovery] 2024/05/02 - 12:00:00 panic recovered:\npanic: runtime error: integer divide by zero\ngoroutine 7 [running]:": (
         "go-panic",
         "possible",
@@ -239,6 +239,14 @@ FIRST = {
     "panic: runtime error: integer divide by zero\n\ngoroutine 1 [running]:": ("go-panic", "certain"),
     "libGL error: MESA-LOADER: failed to open iris: /opt/conda/lib/libstdc++.so.6: version `GLIBCXX_3.4.30' not found (required by "
     "/lib/x86_64-linux-gnu/libLLVM-15.so.1)": ("libstdcxx-too-old", "possible"),
+    "--- FAIL: TestX (0.00s)\npanic: runtime error: index out of range [recovered]\n\tpanic: runtime error: index out of range\n\n"
+    "goroutine 1 [running]:": ("go-panic", "certain"),
+    "foo: foo.c:12: bar: Assertion `x > 0' failed.\nAborted (core dumped)\nrunning second binary\n[  PASSED  ] 3 tests.": (
+        "c-assertion-failed",
+        "certain",
+    ),
+    "slurmstepd: error: Step 6111.0 exceeded memory limit (10241200 > 10240000), being killed": ("host-oom-cgroup", "likely"),
+    "Fatal signal 11 (SIGSEGV), code 2 (SEGV_ACCERR), fault addr 0x0 in tid 1 (python)": ("null-deref", "certain"),
     "Fatal error in cpyext, CPython compatibility layer, calling PyObject_Call\nEither report a bug or consider not using this particular "
     "extension\n<SystemError object at 0x7f93faba64a8>\nRPython traceback:\nSegmentation fault (core dumped)": (
         "fatal-python-error",
@@ -250,9 +258,9 @@ FIRST = {
     "QObject::moveToThread: Current thread (0x55af5ad9b920) is not the object's thread (0x55af5cb91700).\n"
     "Cannot move to target thread (0x55af5ad9b920)\nSegmentation fault (core dumped)": ("gui-wrong-thread", "possible"),
     'Traceback (most recent call last):\n  File "canvas.py", line 530, in paintEvent\n    p.drawLine(self.x, 0, self.x, self.height)\n'
-    "ValueError: x\nAborted (core dumped)": ("pyqt-unhandled-exception", "likely"),
+    "ValueError: x\nAborted (core dumped)": ("pyqt-unhandled-exception", "possible"),
     'Traceback (most recent call last):\n  File "canvas.py", line 530, in draw\n    p.drawLine(self.x, 0, self.x, self.height)\n'
-    "TypeError: arguments did not match any overloaded call:\nAborted (core dumped)": ("pyqt-unhandled-exception", "likely"),
+    "TypeError: arguments did not match any overloaded call:\nAborted (core dumped)": ("pyqt-unhandled-exception", "possible"),
     "#0  __new_sem_wait (sem=sem@entry=0x0) at sem_wait.c:39\n"
     "#1  0x00007ffff7bfe482 in PyThread_acquire_lock_timed (lock=0x0, microseconds=-1, intr_flag=0) at Python/thread_pthread.h:459\n"
     "#2  0x00007ffff7c5c334 in new_threadstate (interp=0x0, init=init@entry=1) at Python/pystate.c:613": (
@@ -274,6 +282,11 @@ RANKS = "".join(
     for rank in (0, 1)
 )
 NOT = {
+    "Thread 1 received signal SIGSEGV, Segmentation fault.\n#0  0x00007f12 in GraphBuilder::addNode(int) () from /opt/libgraph.so\n"
+    "#1  0x00007f13 in GraphBuilder::run(int) () from /opt/libgraph.so": "jvm-crash",
+    'Traceback (most recent call last):\n  File "/site/wx/core.py", line 3, in draw\n    main()\n'
+    "TypeError: arguments did not match any overloaded call:\nAborted (core dumped)": "pyqt-unhandled-exception",
+    "grep: F src/a.cc:12] was seen 3 times\nSegmentation fault": "glog-check-failed",
     RANKS.format(
         "FileNotFoundError: [Errno 2] No such file or directory: 'train.bin'",
         "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2006, remote process exited or there was a network error",

@@ -104,6 +104,23 @@ def test_what_was_not(end: str, tmp_path: Path) -> None:
     assert not set(_confidences(f"{SURVIVED[0]}\n{end}", tmp_path)) <= {"possible"} or "Segmentation" in end
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        OWN_END.replace("KeyError: 'labels'", "AttributeError: 'NoneType' object has no attribute 'eval'"),
+        OWN_END.replace("KeyError: 'labels'", "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"),
+        "cleaning up\nDone",
+    ],
+)
+def test_what_may_follow_from_it(end: str, tmp_path: Path) -> None:
+    assert "certain" in _confidences(f"{SURVIVED[0]}\nloading the model failed\n{end}", tmp_path)
+
+
+def test_a_panic_in_a_text_that_is_too_long_for_its_rows(tmp_path: Path) -> None:
+    text = "2024-01-01 INFO a request was served by this worker, and all is well\n" * 1500
+    assert _confidences(f"{text}panic: runtime error: index out of range [5]\n\ngoroutine 1 [running]:", tmp_path) == ["certain"]
+
+
 @pytest.mark.parametrize("message", (*SURVIVED, *ABORTED))
 def test_what_happened_in_tests_that_passed(message: str, tmp_path: Path) -> None:
     passed = f"tests/test_a.py::test_expected {message}\nPASSED\n"

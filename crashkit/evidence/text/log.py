@@ -132,7 +132,7 @@ _DEALT_WITH = re.compile(
 )
 """In the line itself: what it tells has ended nothing, or a test or a check of a build has tried it."""
 
-_RECOVERED = re.compile(r"\brecovered\b|\[Recovery\]|PANIC RECOVER", re.IGNORECASE)
+_RECOVERED = re.compile(r"\bpanic recovered\b|^\[Recovery\]|\[PANIC RECOVER\]")
 """What Go's middleware (Gin, Echo) prints above a panic that ends one request only."""
 
 
@@ -176,7 +176,7 @@ def _survived(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]
         if line.kind not in _ENDS and _DEALT_WITH.search(line.text):
             return True
         around = rows[line.line - 1 : line.line + 1] if line.line else []
-        if line.kind == "go-panic" and line.line and line.line > 1 and _RECOVERED.search(rows[line.line - 2]):
+        if line.kind == "go-panic" and line.line and 1 < line.line <= len(rows) and _RECOVERED.search(rows[line.line - 2]):
             return True
         return _RAISED.search(line.text) is not None and any(_GOES_ON.search(row) for row in around)
 

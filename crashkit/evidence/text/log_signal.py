@@ -172,6 +172,8 @@ _MAPERR = re.compile(
     r"\bsi_code(?: |=|: ?)1\b|\), code 1\b|\bcode=0x1\b|EXC_BAD_ACCESS \(code=1\b"
 )
 
+_ACCERR = re.compile(r"SEGV_ACCERR|Invalid permissions|KERN_PROTECTION_FAILURE|\bsi_code(?: |=|: ?)2\b|\), code 2\b|\bcode=0x2\b")
+
 # SI_KERNEL (128) by its name and number, as Android, Java, strace, Open MPI, Julia and Go print it, and in the words of UCX and psiginfo().
 # The processor refused the access without an address, and the kernel says 0 in its place (exc_general_protection, arch/x86/kernel/traps.c).
 _BY_KERNEL = re.compile(
@@ -270,7 +272,9 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
     # Until Mac OS X 10.6, an access to the null page was a SIGBUS.
     by_mach = number == SIGBUS and any(line.fields.get("reason", "").startswith("KERN_") for line in lines)
     reason = "null-pointer" if address is not None and (number == SIGSEGV or by_mach) and is_null(address) else None
-    if not any(map(_tells_unmapped, lines)) and (address == 0 or any("from PID" in line.text for line in lines)):
+    if not any(_tells_unmapped(line) or _ACCERR.search(line.text) for line in lines) and (
+        address == 0 or any("from PID" in line.text for line in lines)
+    ):
         reason = None  # Where the kernel has no address, it says 0; where a process sent the signal, its pid stands there.
     if number == SIGSEGV and any(line.fields.get("reason") in (*_PROTECTION_FAULTS, HIGH_ADDRESS) for line in lines):
         reason = "non-canonical"

@@ -13,20 +13,27 @@ from crashkit.model import LogLine
 
 _OF_OWN_CODE = re.compile(
     r"(?:\w+\.)*(?:Key|Index|Value|Type|Attribute|Name|UnboundLocal|ZeroDivision|FileNotFound|ModuleNotFound|NotImplemented|Assertion|Syntax"
-    r"|Indentation|JSONDecode|UnicodeDecode|UnicodeEncode|NotADirectory|IsADirectory|FileExists|Lookup|Arithmetic)Error"
+    r"|Indentation|UnicodeDecode|UnicodeEncode|NotADirectory|IsADirectory|FileExists|Lookup|Arithmetic)Error"
 )
 """Exceptions that tell of a mistake in a program or its data, and hardly follow from a failure of a library or a device."""
+_OF_NOTHING = "'NoneType' object"
+"""What is not there: it may be what failed to be made."""
+_STICKY = ("cuda-illegal", "cuda-launch", "cuda-code", "device-assert", "misaligned")
+"""Beginnings of the kinds of lines after which no use of the GPU succeeds in that process."""
+_TEST_PASSED = re.compile(r"^(?:\S{1,300} )?PASSED\b|\[ {6,8}OK \]|\.\.\. ok$|^ok$")
 _LAST_WORDS = frozenset({"fatal-python-error", "jvm-fatal", "jvm", "go-panic", "asan"})
 """Kinds of lines that a process prints as its last, whether a signal follows or not."""
 _PASSED = re.compile(
     r"^=* ?(?:\d+ \w+, )*\d+ passed\b|^OK(?: \(skipped=\d+\))?$|^\[  PASSED  \] \d+ tests?|\b100% tests passed\b|^test result: ok\."
 )
-_FAILED = re.compile(r"\b[1-9]\d* (?:failed|errors?)\b|^FAILED\b|\[  FAILED  \]|\btests failed\b|test result: FAILED|crashed")
+_FAILED = re.compile(
+    r"\b[1-9]\d* (?:failed|errors?)\b|^FAILED\b|\[  FAILED  \]|\btests failed\b|test result: FAILED|\b(?:crashed|[Aa]borted)\b|core dumped"
+)
 _SUMMARY = 40
 """Rows above a summary that belong to it."""
 _FINISHED = re.compile(
     r"^Process finished with exit code 0\b|\bexited (?:normally|with (?:code |status )?(?:= )?0+)\b|^exit(?: code)?: 0$"
-    r"|[Tt]raining (?:is )?(?:complete|finished|done)\b|\b(?:[Cc]ompleted|[Ff]inished) successfully\b|^(?:All )?[Dd]one\b"
+    r"|[Tt]raining (?:is )?(?:complete|finished|done)\b|\b(?:[Cc]ompleted|[Ff]inished) successfully\b"
 )
 _END = 3
 """Rows at the end of a log."""
@@ -42,14 +49,15 @@ def outlived(rows: Sequence[str], lines: tuple[LogLine, ...], never: Collection[
         number = line.line or 0
         if line.kind == hearsay.KIND or not number:
             return None
-        if number < passed:
+        fatal = line.kind in _LAST_WORDS or log_signal.aborts(line) or "signal" in line.fields
+        if number < passed and (not fatal or any(map(_TEST_PASSED.search, rows[number : passed - 1]))):
             return "the tests passed"
-        if line.kind == traceback.KIND or line.kind in never or line.kind in _LAST_WORDS:
-            return None
-        if log_signal.aborts(line) or "signal" in line.fields:
+        if fatal or line.kind == traceback.KIND or line.kind in never:
             return None
         if number < finished and _did_more(line, rows[number : finished - 1]):
             return "the program reached its end"
+        if (line.kind or "").startswith(_STICKY):
+            return None
         if last is not None and last.line and number < last.line and line.process == last.process:
             return "another exception ended the program" if _did_more(line, rows[number : last.line - 1]) else None
         return None
@@ -72,6 +80,8 @@ def _raised_last(lines: Sequence[LogLine]) -> Optional[LogLine]:
     """The exception of the program's own that is the last of what is known."""
     last = max((line for line in lines if line.line), key=lambda line: line.line or 0, default=None)
     if last is None or last.kind != traceback.KIND or _OF_OWN_CODE.fullmatch(last.fields.get("exception", "")) is None:
+        return None
+    if _OF_NOTHING in last.text:
         return None
     return last
 
