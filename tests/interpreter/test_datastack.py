@@ -227,7 +227,8 @@ def test_the_same_where_the_c_stacks_of_several_threads_are_one_mapping(python: 
                 one = msgspec.structs.replace(merged.pop(), end=one.end)
             merged.append(one)
         descriptors = [thread.registers[core.architecture.thread_pointer or ""] for thread in core.threads()]
-        assert len({mapping_at(merged, one) for one in descriptors}) < len({mapping_at(core.mappings(), one) for one in descriptors})
+        if len({mapping_at(merged, one) for one in descriptors}) == len({mapping_at(core.mappings(), one) for one in descriptors}):
+            pytest.skip("the kernel put no two of these stacks next to each other")
         monkeypatch.setattr(core, "mappings", lambda: merged)
         check_without_states(core)
 
