@@ -548,12 +548,7 @@ def jumped_to_address(case: Case) -> Outcome:
 
 def null_thread_state(case: Case) -> Outcome:
     """An inner frame was called with a null thread state, as a debugger shows its arguments."""
-    stack = case.crashed
-    for frame in stack.natives[:4] if stack is not None else ():
-        if stack is not None and is_zero(frame.frame.args.get("tstate")):
-            evidence = Evidence(text=f"{frame.name} (tstate=0x0)", thread=stack.thread.tid, frame=frame.index)
-            return Outcome(True, (evidence,), {"frame": frame.name})
-    return no("no frame shows a null thread state")
+    return _called_with_null(case, "tstate", "frame", 4) or no("no frame shows a null thread state")
 
 
 def told_floating_point(case: Case) -> Outcome:
@@ -583,12 +578,17 @@ def bug_above_version(case: Case) -> Outcome:
 
 def null_interpreter(case: Case) -> Outcome:
     """An inner frame was called with no interpreter, as a debugger shows its arguments: none was there yet, or no longer."""
+    return _called_with_null(case, "interp", "function", 6) or no("no frame shows a null interpreter")
+
+
+def _called_with_null(case: Case, argument: str, field: str, frames: int) -> Optional[Outcome]:
+    """That one of so many inner frames was; `field` is told as its name. None where none was."""
     stack = case.crashed
-    for frame in stack.natives[:6] if stack is not None else ():
-        if stack is not None and is_zero(frame.frame.args.get("interp")):
-            evidence = Evidence(text=f"{frame.name} (interp=0x0)", thread=stack.thread.tid, frame=frame.index)
-            return Outcome(True, (evidence,), {"function": frame.name})
-    return no("no frame shows a null interpreter")
+    for native in stack.natives[:frames] if stack is not None else ():
+        if stack is not None and is_zero(native.frame.args.get(argument)):
+            evidence = Evidence(text=f"{native.name} ({argument}=0x0)", thread=stack.thread.tid, frame=native.index)
+            return Outcome(True, (evidence,), {field: native.name})
+    return None
 
 
 def null_argument(case: Case) -> Outcome:

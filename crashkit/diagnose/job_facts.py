@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Optional
 
@@ -11,13 +10,9 @@ from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.job.sentences import failed_first, ranks, what_happened, who
 from crashkit.job.word import LISTINGS
 from crashkit.model import Evidence, Job, JobCollective
+from crashkit.naming.exceptions import is_of_own_code
 
 _STOPPED = "SIGTERM"
-
-_OWN_EXCEPTION = re.compile(
-    r"(?:Key|Index|Value|Type|Attribute|Name|UnboundLocal|ZeroDivision|FileNotFound|ModuleNotFound|NotImplemented|Assertion|Syntax|JSONDecode"
-    r"|UnicodeDecode)Error\b"
-)
 
 
 def job_cause(case: Case) -> Outcome:
@@ -59,7 +54,7 @@ def job_rank_own_exception(case: Case) -> Outcome:
     """What failed first is an exception of the program's own: what other ranks say of the network or of a collective follows from it."""
     found = job_rank_failed(case)
     job = case.crash.job
-    if found.holds and job is not None and job.root_cause is not None and _OWN_EXCEPTION.match(job.root_cause.what or ""):
+    if found.holds and job is not None and job.root_cause is not None and is_of_own_code((job.root_cause.what or "").partition(":")[0]):
         return found
     return no("no exception of the program's own is known to have come first")
 

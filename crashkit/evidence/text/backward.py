@@ -6,19 +6,13 @@ import re
 
 from crashkit.evidence.text.native_backtrace import Layout, format_of
 
-_SIGNALS = "Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception|Trace/breakpoint trap"
 _PC = r"(?P<pc>0x[0-9a-f]{1,16})"
 _LEVEL = r"^#(?P<level>\d{1,4}) {1,4}"
 _OBJECT = re.compile(rf'{_LEVEL}Object "(?P<module>[^"]{{0,1000}})", at {_PC}, in (?P<function>.{{0,4000}})$')
 _SOURCE = re.compile(rf'{_LEVEL}Source "(?P<file>[^"]{{0,1000}})", line (?P<line>\d{{1,9}}), in (?P<function>.{{1,4000}}?)(?: \[{_PC}\])?$')
 
 _LAYOUT = Layout(
-    heads=(
-        # psiginfo()'s line; what a sender leaves behind the words is no address.
-        re.compile(rf"^(?P<signal>{_SIGNALS}) \((?P<code>Signal sent by (?!the kernel).{{1,100}})\)$"),
-        re.compile(rf"^(?P<signal>{_SIGNALS}) \((?P<code>[A-Z][\w -]{{4,60}}) \[(?P<address>0x[0-9a-f]{{1,16}}|\(nil\))\]\)$"),
-        re.compile(r"^Stack trace \(most recent call last\)(?: in thread \d{1,10})?:$"),
-    ),
+    heads=(re.compile(r"^Stack trace \(most recent call last\)(?: in thread \d{1,10})?:$"),),
     frames=(_OBJECT, _SOURCE),
     between=re.compile(r"^ {4,10}\S|^ *$|^ {0,10}\d{1,7}: "),
     starts=(re.compile(r"^Stack trace \(most recent call last\)"), _OBJECT, _SOURCE),

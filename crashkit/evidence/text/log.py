@@ -136,14 +136,13 @@ _RECOVERED = re.compile(r"\bpanic recovered\b|^\[Recovery\]|\[PANIC RECOVER\]")
 """What Go's middleware (Gin, Echo) prints above a panic that ends one request only."""
 
 
-def _quoted_in_patches(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
+def _quoted_in_patches(rows: Sequence[str], lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
     """The lines; what a patch adds to a page or to a test, between other lines that it adds, nobody's process has printed there."""
     if not any(line.text.startswith("+") for line in lines):
         return lines
-    rows = ["", *_rows(file, MOST_REJOINED), ""]
 
     def is_added(line: LogLine) -> bool:
-        around = rows[line.line - 1 : line.line + 2] if line.line else []
+        around = rows[line.line - 2 : line.line + 1] if line.line and line.line > 1 else []
         return len(around) == 3 and all(row.startswith("+") for row in around)
 
     return tuple(
@@ -166,11 +165,8 @@ def _supposed(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]
     )
 
 
-def _survived(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
+def _survived(rows: Sequence[str], lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
     """The lines; what the program says that it has dealt with, in the line or after an exception or a warning, has ended nothing."""
-    if not any(_RAISED.search(line.text) or _DEALT_WITH.search(line.text) or line.kind == "go-panic" for line in lines):
-        return lines
-    rows = [*_rows(file, MOST_REJOINED), ""]
 
     def goes_on(line: LogLine) -> bool:
         if line.kind not in _ENDS and _DEALT_WITH.search(line.text):
@@ -260,9 +256,9 @@ def read_log_input(
     lines = found.lines
     if alone:
         lines = log.without_others(lines)
-        dealt_with = _survived(source.file, _quoted_in_patches(source.file, lines))
-        ended = outlived(_rows(source.file, MOST_REJOINED), dealt_with, _ENDS | _SUPPORTING)
-        quotations = log.quoted(source.file, _supposed(source.file, ended))
+        rows = _rows(source.file, MOST_REJOINED) if lines else []
+        ended = outlived(rows, _survived(rows, _quoted_in_patches(rows, lines)), _ENDS | _SUPPORTING)
+        quotations = log.quoted(rows, _supposed(source.file, ended))
         lines = (*quotations, *log.told_causes(source.file, lines))
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, lines, log.starts))
 
@@ -652,9 +648,8 @@ class _Log:
         """Messages that are broken over several lines, but for those that tell only how a process ended."""
         return tuple(line for line in self._broken_messages(file) if line.kind not in _ENDS)
 
-    def quoted(self, file: BinaryIO, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
+    def quoted(self, rows: Sequence[str], lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """The lines, of which some only quote their message; what stands in front of it, such as `- fix:`, may tell so."""
-        rows = _rows(file, MOST_REJOINED) if any(line.kind and "loosely" not in line.fields for line in lines) else []
 
         def how(line: LogLine) -> Optional[str]:
             if line.kind is None or "loosely" in line.fields:

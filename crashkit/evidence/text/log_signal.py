@@ -265,7 +265,8 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
         return None
     if number in _BY_INSTRUCTIONS and any(map(_is_sent_by_itself, lines)):
         return Signal(number=number, name=signal_name(number), reason="raised", detail="the process sent the signal to itself")
-    sent = [line for line in lines if line.kind in _OF_FAULTS and _tells_sent(line)]
+    of_faults = [line for line in lines if line.kind in _OF_FAULTS]
+    sent = [line for line in of_faults if _says(_SENT, line)]
     address = next((address for line in lines if line not in sent and (address := _address(line, number)) is not None), None)
     if sent and address is None and number in _BY_INSTRUCTIONS:
         return Signal(number=number, name=signal_name(number), reason="sent", detail="the signal was sent, not caused by an instruction")
@@ -278,7 +279,7 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
         reason = None  # Where the kernel has no address, it says 0; where a process sent the signal, its pid stands there.
     if number == SIGSEGV and any(line.fields.get("reason") in (*_PROTECTION_FAULTS, HIGH_ADDRESS) for line in lines):
         reason = "non-canonical"
-    if number == SIGSEGV and not address and reason != "non-canonical" and any(map(_is_of_kernel, lines)):
+    if number == SIGSEGV and not address and reason != "non-canonical" and any(_says(_BY_KERNEL, line) for line in of_faults):
         return Signal(number=number, name=signal_name(number), code=SI_KERNEL, code_name=code_name(number, SI_KERNEL))
     if reason is None and number == SIGSEGV and address is not None and address < END and not may_be_stack(address):
         reason = "unmapped" if any(map(_tells_unmapped, lines)) else None
@@ -294,18 +295,14 @@ def _is_sent_by_itself(line: LogLine) -> bool:
     return "from PID" in line.text and _HEX.fullmatch(address) is not None and int(address, 16) & 0xFFFFFFFF == pid
 
 
-def _tells_sent(line: LogLine) -> bool:
-    return any(_SENT.search(text) for text in (line.text, line.fields.get("code", "")))
-
-
-def _is_of_kernel(line: LogLine) -> bool:
-    return line.kind in _OF_FAULTS and any(_BY_KERNEL.search(text) for text in (line.text, line.fields.get("code", "")))
+def _says(code: re.Pattern[str], line: LogLine) -> bool:
+    """Whether the line tells this si_code, by itself or in what was parsed from it."""
+    return any(code.search(text) for text in (line.text, line.fields.get("code", ""), line.fields.get("reason", "")))
 
 
 def _tells_unmapped(line: LogLine) -> bool:
     """Whether the line says, in the words of a system or of a library for si_code, that nothing is mapped at the address."""
-    words = (line.text, line.fields.get("code", ""), line.fields.get("reason", ""))
-    return line.fields.get("exception_code") == "1" or any(_MAPERR.search(text) for text in words)
+    return line.fields.get("exception_code") == "1" or _says(_MAPERR, line)
 
 
 def aborts(line: LogLine) -> bool:

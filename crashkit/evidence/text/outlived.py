@@ -10,12 +10,8 @@ from msgspec.structs import replace
 
 from crashkit.evidence.text import hearsay, log_signal, traceback
 from crashkit.model import LogLine
+from crashkit.naming.exceptions import is_of_own_code
 
-_OF_OWN_CODE = re.compile(
-    r"(?:\w+\.)*(?:Key|Index|Value|Type|Attribute|Name|UnboundLocal|ZeroDivision|FileNotFound|ModuleNotFound|NotImplemented|Assertion|Syntax"
-    r"|Indentation|UnicodeDecode|UnicodeEncode|NotADirectory|IsADirectory|FileExists|Lookup|Arithmetic)Error"
-)
-"""Exceptions that tell of a mistake in a program or its data, and hardly follow from a failure of a library or a device."""
 _OF_NOTHING = "'NoneType' object"
 """What is not there: it may be what failed to be made."""
 _STICKY = ("cuda-illegal", "cuda-launch", "cuda-code", "device-assert", "misaligned")
@@ -79,11 +75,9 @@ def _finished(rows: Sequence[str]) -> int:
 def _raised_last(lines: Sequence[LogLine]) -> Optional[LogLine]:
     """The exception of the program's own that is the last of what is known."""
     last = max((line for line in lines if line.line), key=lambda line: line.line or 0, default=None)
-    if last is None or last.kind != traceback.KIND or _OF_OWN_CODE.fullmatch(last.fields.get("exception", "")) is None:
+    if last is None or last.kind != traceback.KIND or not is_of_own_code(last.fields.get("exception", "")):
         return None
-    if _OF_NOTHING in last.text:
-        return None
-    return last
+    return None if _OF_NOTHING in last.text else last
 
 
 def _did_more(line: LogLine, between: Sequence[str]) -> bool:
