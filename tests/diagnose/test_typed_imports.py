@@ -26,6 +26,7 @@ LOADED = [
 ]
 NOT = [
     f">>> import torch\n>>> torch.zeros(1)\n{END}",
+    f">>> import torch; torch.zeros(1)\n{END}",
     f"import torch\n{END}",
     f">>> import_data('x.csv')\n{END}",
     f"$ python -c 'import torch; torch.zeros(1).cuda()'\n{END}",
